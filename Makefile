@@ -1,7 +1,7 @@
-# make check  while you work: what holds without kernels and foreign tools
-# make demo   the main job, from nothing to booted kernels and a table; with ARCH=arm, for 32-bit ARM
-# make test   everything that has to hold
-# make help   the rest
+# make check  during development: lints and tests that need neither kernels nor other tools
+# make demo   builds, shrinks and boots a kernel, and prints a table; with ARCH=arm, for 32-bit ARM
+# make test   all lints and tests
+# make help   all targets
 
 .PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen pages pages-arm64 clean
 
@@ -9,51 +9,51 @@ PREFIX = /usr/local
 # Where cargo builds.
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 COMMANDS = cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
-# What goes to share/kshrink/.
+# Files installed in share/kshrink/.
 SHARED = share/kshrink.mk share/kernel-places.sh share/trace.c
 
-# Tests for which Rust, gcc and binutils are enough, besides those within the sources: the packages and their
-# targets. A name here is the name of no other target of these packages.
+# Packages and targets of the tests that need only Rust, gcc and binutils; unit tests are not listed. Each
+# target name must be unique in these packages.
 CHECKED_PACKAGES = kcfg kcli kelf kopt kshrink-tests
 CHECKED = assumptions build_dir cli command edit filetests guards lift lower replace_uses scan_index size sound usage verify
 
-# The kernels of the tests that make test runs, each of which builds one that is missing.
+# The kernels of the tests of make test. A test builds its kernel if it is missing.
 TEST_KERNELS = web-i386 arm-virt-smp web-i386-data-objects
 
 help:
-	@echo 'make demo    build a kernel, shrink it for BusyBox, boot both, print the table (out/demo/)'
+	@echo 'make demo    builds a kernel, shrinks it for BusyBox, boots both, prints a table (out/demo/)'
 	@echo 'make demo ARCH=arm   the same for 32-bit ARM (out/demo-arm/)'
-	@echo 'make check   format, lints, documentation, tests that need no kernel and no foreign tool, in a debug build'
+	@echo 'make check   format, lints, documentation, tests that need neither kernels nor other tools, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
-	@echo 'make test-rest   tests of more kernels and programs than those of make test, an hour or two'
-	@echo 'make fresh   both on a new machine: a bare Debian 12 in a directory (root only)'
+	@echo 'make test-rest   tests of more kernels and programs, an hour or two'
+	@echo 'make fresh   make test and make demo in a bare Debian 12 in a directory (root only)'
 	@echo 'make build   the commands, in $(TARGET)/release/'
-	@echo 'make lint    rustfmt, clippy and rustdoc, without a warning'
-	@echo 'make install PREFIX=DIR   what make build has built without symbols, man pages, completions, share/kshrink/ (DESTDIR is honoured)'
-	@echo 'make uninstall PREFIX=DIR   takes that away'
-	@echo 'make deb     a Debian package of what make build has built, checked by lintian (out/deb/)'
-	@echo 'make test-deb   installs, uses and purges that package in a bare Debian 12'
-	@echo 'make picture the bars of the README, after make demo (docs/footprint.svg)'
-	@echo 'make bench   rewriting beside ld -r: time and memory; ARCH=arm as well'
-	@echo 'make study-sections   what -fdata-sections and -ffunction-sections add (docs/sections.md)'
+	@echo 'make lint    rustfmt, clippy and rustdoc, with warnings as errors'
+	@echo 'make install PREFIX=DIR   installs the commands (stripped), man pages, completions and share/kshrink/ (honors DESTDIR)'
+	@echo 'make uninstall PREFIX=DIR   removes these files'
+	@echo 'make deb     packages the results of make build for Debian, checked by lintian (out/deb/)'
+	@echo 'make test-deb   installs, uses and purges this package in a bare Debian 12'
+	@echo 'make picture the bar chart of the README, after make demo (docs/footprint.svg)'
+	@echo 'make bench   time and memory of rewriting, compared with ld -r; also ARCH=arm'
+	@echo 'make study-sections   the effect of -fdata-sections and -ffunction-sections (docs/sections.md)'
 	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
 	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md)'
-	@echo "make table1  the paper's Table I beside the web kernel, technique by technique (docs/table1.md)"
-	@echo "make table2  the paper's Tables II and III beside what freezes here, by page and by stub (docs/table2.md)"
-	@echo 'make bench-scan   scanning programs: time and memory'
-	@echo 'make bench-pack   code and read-only data of the demo kernel, packed by page by each coder; ARCH=arm as well'
+	@echo "make table1  the paper's Table I, compared with the web kernel (docs/table1.md)"
+	@echo "make table2  the paper's Tables II and III, compared with freezing by page and by stub (docs/table2.md)"
+	@echo 'make bench-scan   time and memory of scanning programs'
+	@echo 'make bench-pack   code and read-only data of the demo kernel, packed page by page with each coder; also ARCH=arm'
 	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, with frame pointers, -fdata-sections, --gc-sections, and modules (docs/arm-kernels.md)'
-	@echo 'make study-scan   the calls of all programs of many Debian packages (docs/scan.md)'
-	@echo 'make study-programs   calls that programs are seen to make, and their plans (docs/scan-programs.md)'
+	@echo 'make study-scan   system calls of all programs of many Debian packages (docs/scan.md)'
+	@echo 'make study-programs   plans of programs, compared with observed system calls (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
 	@echo 'make study-random     500 random programs for i386 and 100 for ARM, rewritten and run (docs/torture.md)'
 	@echo 'make study-rewrites   20,000 rewrites of generated programs and 4,000 of csmith, by many compilers and options (docs/torture.md)'
-	@echo 'make study-damage     damaged kernels, traces and plans, two minutes for each reader, half an hour (docs/torture.md)'
-	@echo 'make study-freeze     kernels of which all is frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
-	@echo 'make study-frozen     kernels frozen by page and by stub, for i386 and ARM: what they take (docs/frozen-kernels.md)'
-	@echo 'make pages   how many pages of text a kernel touches, and with its code in order (docs/pages.md)'
-	@echo 'make pages-arm64   the same of an arm64 kernel, ordered by ld.lld alone (docs/pages-arm64.md)'
-	@echo 'make clean   remove $(TARGET)/ and out/; kernels stay in $${KSHRINK_CACHE:-~/.cache/kshrink}'
+	@echo 'make study-damage     damaged kernels, traces and plans, two minutes per command, half an hour (docs/torture.md)'
+	@echo 'make study-freeze     kernels with everything frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
+	@echo 'make study-frozen     sizes of kernels frozen by page and by stub, for i386 and ARM (docs/frozen-kernels.md)'
+	@echo 'make pages   pages of text that a kernel touches, as built and with ordered code (docs/pages.md)'
+	@echo 'make pages-arm64   the same for an arm64 kernel, ordered only by ld.lld (docs/pages-arm64.md)'
+	@echo 'make clean   removes $(TARGET)/ and out/, but keeps kernels in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
 demo: build
 	fixtures/demo.sh out/demo$(ARCH:%=-%) $(ARCH)
@@ -63,7 +63,7 @@ check: lint
 	cargo test --workspace --doc
 	cargo test $(CHECKED_PACKAGES:%=--package %) $(CHECKED:%=--test %)
 
-# Compilers of Rust leave one core alone much of the time, so that kernels are built beside them.
+# Rust builds often use one core, so kernels are built at the same time.
 test:
 	fixtures/install.sh rust kernel boot browser programs cross clang scan arm
 	$(MAKE) -j 2 test-kernels test-binaries
@@ -96,7 +96,7 @@ lint: tools
 	cargo clippy --release --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --release --workspace --no-deps
 
-# Not built here: who installs is often root.
+# Builds nothing, because this often runs as root.
 install:
 	@for command in $(COMMANDS); do \
 		[ -x $(TARGET)/release/$$command ] || { echo "$(TARGET)/release/$$command is missing; run make build first" >&2; exit 1; }; \
@@ -110,7 +110,7 @@ install:
 	install -m 644 $(SHARED) '$(DESTDIR)$(PREFIX)/share/kshrink/'
 	chmod 755 '$(DESTDIR)$(PREFIX)/share/kshrink/kernel-places.sh'
 
-# Every command knows what belongs to it, and writes that aside to be named.
+# Each command generates its files in a temporary directory, to list their names.
 uninstall:
 	set -e; names=$$(mktemp -d); trap 'rm -rf "$$names"' EXIT; cd '$(DESTDIR)$(PREFIX)'; \
 	for command in $(COMMANDS); do \

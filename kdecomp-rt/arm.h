@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Decodes instructions of 32-bit ARM, Thumb-2 or ARM code. How they are cut into parts, the packed file says. */
+/* Decodes instructions of 32-bit ARM, Thumb-2 or ARM code. The packed file defines how they divide into parts. */
 #ifndef KDECOMP_RT_ARM_H
 #define KDECOMP_RT_ARM_H
 
 #include "values.h"
 
-/* The bits of a branch over a distance, in ARM and in Thumb code. */
+/* Returns the bits of a branch over a distance, in ARM or in Thumb code. */
 static inline uint32_t arm_branch(const struct frozen *frozen, uint32_t distance)
 {
 	uint32_t sign = distance >> 24 & 1;
@@ -16,7 +16,10 @@ static inline uint32_t arm_branch(const struct frozen *frozen, uint32_t distance
 	       (distance >> 12 & 0x3FF) | (distance >> 1 & 0x7FF) << 16;
 }
 
-/* Decodes an opcode symbol and the parts behind it to `out`, which has room for LONGEST bytes. Returns what is behind. */
+/*
+ * Decodes an opcode symbol and the parts after it to `out`, which has room for LONGEST bytes. Returns the end of
+ * output.
+ */
 static inline uint8_t *arm_instruction(struct code *code, uint8_t *out)
 {
 	struct stream *stream = &code->stream;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Decodes a page. An error is remembered and told at the end: until then decoding goes on with anything, and comes to
- * an end because every round of its loops fills at least a byte of the page.
+ * Decodes a page. Errors are recorded and reported at the end. Until then, decoding continues with arbitrary values; it
+ * ends, because every iteration fills at least one byte of the page.
  */
 #include "values.h"
 #if FROZEN_ARM
@@ -20,7 +20,9 @@ static int finish(const struct stream *stream)
 	return stream->error || stream->state != LOW || stream->next != stream->end ? FROZEN_DAMAGED : 0;
 }
 
-/* Decodes an opcode symbol and what is behind it to `out`, which has room for LONGEST bytes. Returns what is behind. */
+/*
+ * Decodes an opcode symbol and what follows it to `out`, which has room for LONGEST bytes. Returns the end of output.
+ */
 static inline uint8_t *instruction(struct code *code, uint8_t *out)
 {
 #if FROZEN_ARM
@@ -40,7 +42,7 @@ static int decode_code(const struct frozen *frozen, const struct stream *stream,
 		.high = frozen->has_sizes ? frozen->high : address & HIGH,
 	};
 	uint8_t *end = out + size, *limit = size > LONGEST ? end - LONGEST : out;
-	/* For what may straddle the end of the page, which is cut off there. */
+	/* Holds instructions that may cross the end of the page, where they are cut off. */
 	uint8_t last[2 * LONGEST], *straddling = NULL;
 	uint32_t head, i;
 
@@ -69,7 +71,7 @@ static int decode_code(const struct frozen *frozen, const struct stream *stream,
 	return finish(&code.stream);
 }
 
-/* Which of four kinds of byte a byte is: 0, other control characters, ASCII, the rest. */
+/* Returns the kind of a byte: 0, other control characters, ASCII, or other. */
 static uint32_t class_of(uint32_t byte)
 {
 	return (byte > 0) + (byte > 31) + (byte > 127);
@@ -135,7 +137,7 @@ int frozen_place(const struct frozen *frozen, uint32_t page, uint32_t *address)
 
 	if (page >= frozen->page_count)
 		return FROZEN_NO_PAGE;
-	/* The last segment whose first page is not behind this one. */
+	/* Find the last segment whose first page is not after this page. */
 	for (i = 1; i < frozen->segment_count && get32(segment + 12 + 8) <= page; i++)
 		segment += 12;
 	*address = get32(segment);

@@ -2,8 +2,8 @@
 /*
  * Decodes single pages of a packed file (docs/frozen-format.md).
  *
- * Freestanding C11: no library, no floating point, no division, no recursion, no memory but what the caller passes and
- * less than 512 bytes of stack (on i386). Any number of calls may run at once, on the same packed file as well.
+ * Freestanding C11: no library, no floating point, no division, no recursion, no memory except the caller's and less
+ * than 512 bytes of stack (on i386). Any number of calls may run at once, even on the same packed file.
  */
 #ifndef KDECOMP_RT_DECODE_H
 #define KDECOMP_RT_DECODE_H
@@ -17,11 +17,11 @@
 #else
 #include <stddef.h>
 #include <stdint.h>
-/* What the kernel frees after boot. */
+/* Marks code that the kernel frees after boot. */
 #define __init
 #endif
 
-/* The machines whose code is decoded: a kernel's own, and all of them where the compiler is told none. */
+/* The machines whose code is decoded. Default: in a kernel, its own machine; elsewhere, all machines. */
 #if !defined(FROZEN_I386) && !defined(FROZEN_ARM)
 #ifdef __KERNEL__
 #define FROZEN_I386 IS_ENABLED(CONFIG_X86)
@@ -32,18 +32,20 @@
 #endif
 #endif
 
-/* What is wrong, as a return value. */
+/* Errors, as return values. */
 #define FROZEN_DAMAGED (-1) /* the packed file, its tables or the page */
 #define FROZEN_NO_PAGE (-2) /* there is no page of this number */
 
-/* Distributions of symbols: for each first value of a context where one is, and they. */
+/*
+ * Distributions of symbols (`nodes`), and the offset of a distribution for each first value of a context (`contexts`).
+ */
 struct frozen_tables {
 	const uint8_t *contexts;
 	const uint8_t *nodes;
 	uint32_t node_size;
 };
 
-/* A packed file. The caller makes room for it; frozen_open fills it in, and nothing writes to it afterwards. */
+/* A packed file. The caller allocates it, frozen_open fills it in, and nothing writes to it afterwards. */
 struct frozen {
 	const uint8_t *segments;
 	const uint8_t *index;
@@ -59,10 +61,13 @@ struct frozen {
 	uint32_t word_count;
 	uint32_t branch_count;
 	uint32_t dictionary_size;
-	/* Whether pages have sizes of their own, in the index, and then the upper byte of addresses near by. */
+	/* Whether pages differ in size (see the index), and if so, the upper byte of nearby addresses. */
 	int has_sizes;
 	uint32_t high;
-	/* Whether code is of 32-bit ARM, and then whether it is ARM code, not Thumb code; and how instructions are cut. */
+	/*
+	 * Whether code is for 32-bit ARM; if so, whether it is ARM code, not Thumb code, and the formats of
+	 * instructions.
+	 */
 	int is_arm;
 	int is_arm_code;
 	uint32_t format_count;
@@ -72,24 +77,27 @@ struct frozen {
 };
 
 /*
- * Checks header, segments, index and all tables of the packed file of `size` bytes at `bytes`, which has to stay as it
- * is while `frozen` is used. The checksum is not looked at. Returns 0, or FROZEN_DAMAGED.
+ * Checks header, segments, index and all tables of the packed file of `size` bytes at `bytes`, which must not change
+ * while `frozen` is in use. Does not verify the checksum. Returns 0 or FROZEN_DAMAGED.
  */
 int frozen_open(struct frozen *frozen, const void *bytes, size_t size);
 
 /*
- * Decodes a page, counted from 0, into `out`, which has room for a page. Writes nowhere else, and on an error leaves
- * anything there. Returns the size of the page in bytes, FROZEN_DAMAGED or FROZEN_NO_PAGE.
+ * Decodes a page, counted from 0, into `out`, which has room for a page. Writes nowhere else. After an error, `out` is
+ * undefined. Returns the size of the page in bytes, FROZEN_DAMAGED or FROZEN_NO_PAGE.
  */
 int frozen_page(const struct frozen *frozen, uint32_t page, void *out);
 
 /*
- * The same for a page of code that will run at another address than that for which it is coded: branches out of it lead where
- * they do from there.
+ * The same for a page of code that will run at an address other than the one for which it is coded. Branches out of the
+ * page keep their targets.
  */
 int frozen_page_at(const struct frozen *frozen, uint32_t page, uint32_t runs_at, void *out);
 
-/* The size of a page in bytes, and the address for which it is coded, which regions share; FROZEN_NO_PAGE if there is none. */
+/*
+ * Returns the size of a page in bytes, or FROZEN_NO_PAGE. `address` gets the address for which the page is coded; all
+ * regions share one.
+ */
 int frozen_place(const struct frozen *frozen, uint32_t page, uint32_t *address);
 
 #endif

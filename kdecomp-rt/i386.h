@@ -5,12 +5,15 @@
 
 #include "values.h"
 
-/* What stands behind an opcode. */
+/* Operands of an instruction. */
 enum {
 	NO_OPERAND, OPERAND_IMM8, OPERAND_IMM16, OPERAND_IMM32, OPERAND_REL8, OPERAND_REL32, OPERAND_ADDRESS
 };
 
-/* Decodes an opcode symbol and the fields behind it to `out`, which has room for LONGEST bytes. Returns what is behind. */
+/*
+ * Decodes an opcode symbol and the fields after it to `out`, which has room for LONGEST bytes. Returns the end of
+ * output.
+ */
 static inline uint8_t *i386_instruction(struct code *code, uint8_t *out)
 {
 	struct stream *stream = &code->stream;

@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Checks a packed file once, so that decoding a page need not. In a kernel, at boot: the code is freed afterwards. */
+/* Checks a packed file once, so that decoding need not. A kernel does this at boot, and frees the code afterwards. */
 #include "tables.h"
 
 #define HEADER 40
-/* Versions of the format: an odd one has regions, and from 4 on code is of 32-bit ARM. */
+/* Versions of the format. Odd versions have regions; from 4 on, code is for 32-bit ARM. */
 #define FIRST_VERSION 2
 #define ARM_VERSION 4
 #define LAST_VERSION 5
 #define SEGMENT 12
 #define LAYOUTS 3
 
-/* What of a part has not been taken yet. */
+/* The unread rest of a part. */
 struct rest {
 	const uint8_t *at;
 	size_t size;
 };
 
-/* Takes `count` things of `each` bytes; NULL, and nothing is left, if there are not as many. */
+/* Reads `count` items of `each` bytes. Without enough bytes, returns NULL, and the rest becomes empty. */
 static const uint8_t __init *take(struct rest *rest, uint32_t count, uint32_t each)
 {
 	const uint8_t *taken = rest->at;
@@ -32,8 +32,8 @@ static const uint8_t __init *take(struct rest *rest, uint32_t count, uint32_t ea
 }
 
 /*
- * Checks the records of a distribution, of which the first one is at this offset. Gives where the escape leads to, 0 if
- * nowhere; negative if they do not make sense.
+ * Checks the records of the distribution at this offset. Returns the offset to which its escape leads, 0 without one,
+ * or a negative value on damage.
  */
 static int __init check_records(const struct frozen_tables *tables, uint32_t offset)
 {
@@ -62,7 +62,7 @@ static int __init check_records(const struct frozen_tables *tables, uint32_t off
 	return FROZEN_DAMAGED;
 }
 
-/* Checks the records at this offset, and those that their escapes lead to, which are of so many shorter contexts. */
+/* Checks the records at this offset, and follows escapes to up to `depth` shorter contexts. */
 static int __init check_chain(const struct frozen_tables *tables, uint32_t offset, uint32_t depth)
 {
 	int next = check_records(tables, offset);
@@ -72,7 +72,7 @@ static int __init check_chain(const struct frozen_tables *tables, uint32_t offse
 	return next ? FROZEN_DAMAGED : 0;
 }
 
-/* Checks all that is found by a first value: the records, and in front of them those for second values. */
+/* Checks the distributions for a first value: its own records, and the entries for second values before them. */
 static int __init check_context(const struct frozen_tables *tables, uint32_t offset, uint32_t depth)
 {
 	uint32_t shift, i;
@@ -98,7 +98,7 @@ static int __init check_context(const struct frozen_tables *tables, uint32_t off
 	return 0;
 }
 
-/* Takes tables for so many contexts by first values, of `depth` values in all. */
+/* Reads the tables of a number of first values; a context has `depth` values. */
 static int __init open_tables(struct frozen_tables *tables, struct rest *rest, const uint8_t *head, uint32_t contexts,
 			      uint32_t depth)
 {
@@ -107,13 +107,13 @@ static int __init open_tables(struct frozen_tables *tables, struct rest *rest, c
 	tables->node_size = get32(head);
 	tables->contexts = take(rest, contexts, 2);
 	tables->nodes = take(rest, tables->node_size, 1);
-	/* So that an offset is a positive number. */
+	/* Offsets must be positive as an int. */
 	if (!tables->nodes || tables->node_size >= 1u << 30)
 		return FROZEN_DAMAGED;
 	for (i = 0; i < contexts; i++) {
 		uint32_t offset = 4 * get16(tables->contexts + 2 * i);
 
-		/* Many contexts have the same one. */
+		/* Many contexts share an offset. */
 		if (i && offset == 4 * get16(tables->contexts + 2 * (i - 1)))
 			continue;
 		if (check_context(tables, offset, depth))
@@ -122,13 +122,13 @@ static int __init open_tables(struct frozen_tables *tables, struct rest *rest, c
 	return 0;
 }
 
-/* There is a byte at least, 3 kinds of displacement, and 7 operands. */
+/* Checks that a template has at least one byte, and a valid displacement and operand. */
 static int __init check_i386_template(uint32_t desc)
 {
 	return LENGTH(desc) < 1 || DISPLACEMENT(desc) == 3 || OPERAND(desc) == 7 ? FROZEN_DAMAGED : 0;
 }
 
-/* There is an instruction at least, and no part behind the last one. */
+/* Checks that a template has at least one instruction, and a valid number of parts. */
 static int __init check_arm_template(const struct frozen *frozen, uint32_t desc)
 {
 	uint32_t number = FORMAT_NUMBER(desc);
@@ -138,7 +138,7 @@ static int __init check_arm_template(const struct frozen *frozen, uint32_t desc)
 	return LENGTH(desc) < FORMAT_BYTES(get16(frozen->formats + FORMAT_SIZE * number)) ? FROZEN_DAMAGED : 0;
 }
 
-/* Takes the formats of instructions of ARM. Behind a halfword of 0 there are no others. */
+/* Reads the formats of ARM instructions. No part may follow a halfword of 0. */
 static int __init open_formats(struct frozen *frozen, struct rest *rest)
 {
 	const uint8_t *head = take(rest, 2, 4);
@@ -240,7 +240,7 @@ static int __init check_segments(const struct frozen *frozen)
 	return next == frozen->page_count ? 0 : FROZEN_DAMAGED;
 }
 
-/* The same where pages have sizes of their own. */
+/* Checks the index if pages differ in size. */
 static int __init check_sizes(const struct frozen *frozen, uint32_t streams)
 {
 	uint32_t page, last = 0;

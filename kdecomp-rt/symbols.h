@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The symbols of a page: asymmetric numeral systems with distributions by context. All of it is static, so that the
- * compiler may lay it into decode.c as it likes.
+ * Decodes the symbols of a page: asymmetric numeral systems with a distribution for each context. All functions are
+ * static, so that the compiler can inline them in decode.c.
  */
 #ifndef KDECOMP_RT_SYMBOLS_H
 #define KDECOMP_RT_SYMBOLS_H
 
 #include "tables.h"
 
-/* The state is never below this between two symbols. */
+/* Minimum of the state between two symbols. */
 #define LOW 0x10000u
 
 const uint16_t frozen_frequency[CODES] = {
@@ -18,7 +18,7 @@ const uint16_t frozen_frequency[CODES] = {
 };
 
 /*
- * 2^31 by each frequency, rounded up; 0 where a class cannot have more than one symbol. With it,
+ * 2^31 divided by each frequency, rounded up; 0 if a class cannot have more than one symbol. Then
  * (2 * slot + 1) * reciprocal >> 32 is slot / frequency for all slots below TOTAL.
  */
 static const uint32_t reciprocal[CODES] = {
@@ -33,14 +33,14 @@ static const uint32_t reciprocal[CODES] = {
 struct stream {
 	uint32_t state;
 	const uint8_t *next;
-	/* A whole number of words behind `next`. */
+	/* The distance from `next` is a multiple of 2 bytes. */
 	const uint8_t *end;
 	const uint8_t *contexts;
 	const uint8_t *nodes;
 	int error;
 };
 
-/* A state that may have become too small, with what comes next. */
+/* Refills a state that may be too small from the stream. */
 static inline __attribute__((__always_inline__)) uint32_t filled(struct stream *stream, uint32_t state)
 {
 	if (state < LOW) {
@@ -57,7 +57,7 @@ static inline __attribute__((__always_inline__)) uint32_t filled(struct stream *
 	return state;
 }
 
-/* The next `count` bits, at most 16. */
+/* Decodes the next `count` bits, at most 16. */
 static inline uint32_t bits(struct stream *stream, uint32_t count)
 {
 	uint32_t state = stream->state;
@@ -66,19 +66,19 @@ static inline uint32_t bits(struct stream *stream, uint32_t count)
 	return state & ((1u << count) - 1);
 }
 
-/* The next symbol by the distribution whose records begin at `record`, and by those that its escape leads to. */
+/* Decodes the next symbol with the distribution that begins at `record`, and with those to which escapes lead. */
 static inline __attribute__((__always_inline__)) uint32_t listed(struct stream *stream, const uint8_t *record)
 {
 	uint32_t state = stream->state;
 
 	for (;;) {
-		/* Above it are just the records whose first number is above what the state says. */
+		/* Exactly the records whose first number exceeds the slot are greater than this key. */
 		uint32_t key = ~(~state << FIRST_SHIFT), found, next;
 
 		while (get32(record) > key)
 			record += 4;
 		found = get32(record);
-		/* Takes the first number off; what stands below it disappears. */
+		/* Subtracts the first number; the shift drops the lower bits. */
 		key = (key - found) >> FIRST_SHIFT;
 		state >>= TOTAL_BITS;
 		if (CODE(found)) {
@@ -90,7 +90,7 @@ static inline __attribute__((__always_inline__)) uint32_t listed(struct stream *
 		state = filled(stream, ESCAPE_FREQUENCY(found) * state + key);
 		next = get32(record + 4);
 		if (!next) {
-			/* The shortest context has a symbol for all that is not damaged. */
+			/* Without damage, the shortest context has all symbols. */
 			stream->error = FROZEN_DAMAGED;
 			return 0;
 		}
@@ -98,19 +98,19 @@ static inline __attribute__((__always_inline__)) uint32_t listed(struct stream *
 	}
 }
 
-/* Where the records are for a context: the number that its field and its first value give. */
+/* Returns the records of a context, which is the number of a field and a first value. */
 static inline const uint8_t *records(const struct stream *stream, uint32_t context)
 {
 	return stream->nodes + 4 * get16(stream->contexts + 2 * context);
 }
 
-/* The next symbol in a context of one value. */
+/* Decodes the next symbol in a context of one value. */
 static __attribute__((__noinline__)) uint32_t symbol(struct stream *stream, uint32_t context)
 {
 	return listed(stream, records(stream, context));
 }
 
-/* The next symbol in a context of two values, of which the second one is in the lower byte of `value`. */
+/* Decodes the next symbol in a context of two values. The second value is the lower byte of `value`. */
 static __attribute__((__noinline__)) uint32_t symbol_of_two(struct stream *stream, uint32_t context, uint32_t value)
 {
 	const uint8_t *record = records(stream, context);
@@ -126,7 +126,7 @@ static __attribute__((__noinline__)) uint32_t symbol_of_two(struct stream *strea
 	return listed(stream, record);
 }
 
-/* The index that a group of indices and the bits behind it stand for. */
+/* Decodes an index, given its group; the other bits follow in the stream. */
 static uint32_t grouped(struct stream *stream, uint32_t group)
 {
 	uint32_t count;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The seam between the decoder's files: what a packed file consists of, and the symbols of a page. */
+/* Definitions for all files of the decoder: the structure of a packed file, and the contexts of symbols. */
 #ifndef KDECOMP_RT_TABLES_H
 #define KDECOMP_RT_TABLES_H
 
 #include "decode.h"
 
-/* Whether code is of 32-bit ARM: a constant where there is a decoder for one machine alone. */
+/* Whether code is for 32-bit ARM: a constant in a decoder for only one machine. */
 #define IS_ARM(frozen) (FROZEN_ARM && (!FROZEN_I386 || (frozen)->is_arm))
 
-/* Frequencies of a distribution are of this, a power of two. */
+/* The sum of the frequencies of a distribution, a power of two. */
 #define TOTAL_BITS 12
 #define TOTAL (1u << TOTAL_BITS)
 
-/* Codes of frequencies; code 0 is not used. */
+/* Number of codes of frequencies. Code 0 is not a frequency. */
 #define CODES 54
 
 /*
- * A record: above, in 12 bits, the first of the numbers that its class has; in 12 bits how many bytes behind the record
- * its symbols begin; below, in 8 bits, the code of the frequency of each. Records stand by falling first numbers; the
- * last one has 0. That may be the escape, which has code 0, and between its frequency less 1; the word behind it says at
- * which offset in bytes the records are that go on, 0 if there are none.
+ * A record of a class of symbols. Upper 12 bits: the first number of the class; next 12 bits: the distance in bytes
+ * from the record to the symbols; lower 8 bits: the code of their frequency. Records are sorted by descending first
+ * numbers; the last one has 0. The last record may be the escape: its code is 0, and its middle bits are its frequency
+ * less 1. The word after an escape is the offset in bytes of the next records, or 0 without any.
  */
 #define FIRST_SHIFT 20
 #define FIRST(record) ((record) >> FIRST_SHIFT)
@@ -28,20 +28,20 @@
 #define ESCAPE_FREQUENCY(record) (SYMBOLS(record) + 1)
 
 /*
- * In fields with contexts of two values, what stands in front of the records for the first one: 32 less the logarithm of
- * how many entries stand in front of that, 0 if there are none.
+ * The shift, in fields with contexts of two values. It precedes the records of the first value: 32 less the logarithm
+ * of the number of entries before it, or 0 without any.
  */
 #define MIN_SHIFT 24
 #define MAX_SHIFT 31
 
-/* An entry: above, the second value that it is for; below, where the records are, in units of 4 bytes. */
+/* An entry. Upper bits: its second value; lower bits: the offset of the records, in units of 4 bytes. */
 #define VALUE_SHIFT 24
 #define OFFSET_BITS 24
 
-/* The place of the entry for a value in the lower byte, the first one being the last in front of the shift. */
+/* The index of the entry for a value in the lower byte. Entry 0 directly precedes the shift. */
 #define PLACE(value, shift) ((value) * 0x9D000000u >> (shift))
 
-/* How many values each field's context begins with, one field behind the other: that many contexts. */
+/* The first context of each field. A field has a context for each first value. */
 enum {
 	HEAD = 0,
 	OPCODE = HEAD + 1,
@@ -78,19 +78,17 @@ enum {
 	FORM = BYTE + 256,
 	DATA_CONTEXTS = FORM + 256
 };
-/* An entry of the index: above, the layout of the page; below, where its stream is. */
+/* An entry of the index. Upper bits: the layout of the page; lower bits: the offset of its stream. */
 #define INDEX_BITS 28
 #define INDEX_MASK ((1u << INDEX_BITS) - 1)
 
-/* Where pages have sizes of their own: above, where the stream is, in units of 2 bytes; below, the size. */
+/* The same if pages differ in size. Upper bits: the offset of the stream, in units of 2 bytes; lower bits: the size. */
 #define SIZE_BITS 12
 #define SIZE_MASK ((1u << SIZE_BITS) - 1)
 
 extern const uint16_t frozen_frequency[CODES];
 
-/*
- * A template: bytes; and a word that describes them: how many there are (8 bits), what follows (8 bits), and ModRM (8 bits).
- */
+/* A template: bytes, and a descriptor: the number of valid bytes (8 bits), followers (8 bits), and ModRM (8 bits). */
 #define TEMPLATE_SIZE 12
 #define TEMPLATE_BYTES 8
 #define LENGTH(desc) ((desc) & 0xFF)
@@ -103,13 +101,15 @@ extern const uint16_t frozen_frequency[CODES];
 #define ONLY_TEST 0x8000u
 #define TEMPLATE_MOD_RM(desc) ((desc) >> 16 & 0xFF)
 
-/* Of a template of ARM, the number of the format of its last instruction, and how many parts of that are among the bytes. */
+/*
+ * In a template of ARM code, the number of the last instruction's format, and the number of its parts among the bytes.
+ */
 #define FORMAT_NUMBER(desc) ((desc) >> 8 & 0xFF)
 #define INCLUDED_PARTS(desc) ((desc) >> 16 & 0xFF)
 
 /*
- * A format: a halfword that says how large the instruction is and which register it writes, one for each part, and 0. Of
- * a part, from the lowest bit: where it is (5 bits), its size less 1 (3), on what it depends (2), its field (6).
+ * A format: a halfword with the instruction's size and the register that it writes, one halfword for each part, and 0.
+ * A part has, from the lowest bit, its position (5 bits), its size less 1 (3), its dependency (2), and its field (6).
  */
 #define PARTS 6
 #define FORMAT_SIZE (2 * (PARTS + 2))
@@ -127,7 +127,7 @@ extern const uint16_t frozen_frequency[CODES];
 #define FIRST_FIELD 5
 #define FIELDS 13
 #define PART_CONTEXT(part) ((PART_FIELD(part) << 8) + (ARM_BRANCH - (FIRST_FIELD << 8)))
-/* The least part of the field whose contexts begin with `first`; the parts of all fields behind it are greater. */
+/* The smallest part of the field whose first context is `first`. Parts of later fields are greater. */
 #define PART_OF(first) ((FIRST_FIELD + ((first) - ARM_BRANCH) / 256) << 10)
 
 static inline uint32_t get16(const uint8_t *at)

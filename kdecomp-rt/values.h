@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the decoders of code share: values of 32 bits, and what is known while a page of code is decoded. */
+/* Definitions for the decoders of code: values of 32 bits, and the state of decoding a page of code. */
 #ifndef KDECOMP_RT_VALUES_H
 #define KDECOMP_RT_VALUES_H
 
 #include "symbols.h"
 
-/* The opcode symbol behind which another says which template it is. */
+/* The opcode symbol that a symbol with the number of a template follows. */
 #define MORE_TEMPLATES 255
 
 /* Kinds of values, forms of values. */
@@ -21,7 +21,7 @@ enum {
 #define REMEMBERED 16
 #define HIGH 0xFF000000u
 
-/* The values of a kind that came last. */
+/* The most recent values of a kind. */
 struct recent {
 	uint32_t values[REMEMBERED];
 	uint32_t next;
@@ -32,36 +32,38 @@ static uint32_t remembered(const struct recent *recent, uint32_t age)
 	return recent->values[(recent->next - 1 - age) % REMEMBERED];
 }
 
-/* What decoding an instruction needs to know, besides its page. */
+/* The state of decoding a page of code. */
 struct code {
 	struct stream stream;
 	const struct frozen *frozen;
 	struct recent recent[2];
-	/* The page's address and size, and what is added to that of a branch that leaves it. */
+	/* The page's address and size, and the distance from there to the address where it runs. */
 	uint32_t address;
 	uint32_t size;
 	uint32_t away;
-	/* The upper byte of addresses near by. */
+	/* The upper byte of nearby addresses. */
 	uint32_t high;
-	/* What an address in memory has to be increased by for that of the instruction. */
+	/* The distance from a position in the output buffer to the address for which it is coded. */
 	uint32_t moved;
 	/* The last opcode symbol. */
 	uint32_t last;
 #if FROZEN_ARM
-	/* By what a part may depend on: 0, the part before, the register that was written last, the opcode symbol before. */
+	/*
+	 * Indexed by a part's dependency: 0, the previous part, the register written last, the previous opcode symbol.
+	 */
 	uint32_t known[4];
 	/* The address of the literal that was read last. */
 	uint32_t literal;
 #endif
 };
 
-/* The next symbol of code of 32-bit ARM in a context of two values, and of other code in one of the first value. */
+/* Decodes the next symbol: for code of 32-bit ARM in a context of both values, for other code only of the first. */
 static inline uint32_t coded(const struct frozen *frozen, struct stream *stream, uint32_t context, uint32_t second)
 {
 	return IS_ARM(frozen) ? symbol_of_two(stream, context, second) : symbol(stream, context);
 }
 
-/* A number of `count` bytes, the highest first. */
+/* Decodes a number of `count` bytes, highest first. */
 static uint32_t number(struct code *code, uint32_t kind, uint32_t shape, uint32_t count)
 {
 	uint32_t value = 0, bytes = IS_ARM(code->frozen) ? ARM_BYTES : BYTES, i;
@@ -71,7 +73,7 @@ static uint32_t number(struct code *code, uint32_t kind, uint32_t shape, uint32_
 	return value;
 }
 
-/* A value of 32 bits; `end` is the address behind a branch, and with other values that of the page. */
+/* Decodes a value of 32 bits. `end` is the address after the branch; other values ignore it. */
 static uint32_t value(struct code *code, uint32_t context, uint32_t second, uint32_t kind, uint32_t end)
 {
 	const struct frozen *frozen = code->frozen;
@@ -114,7 +116,7 @@ static uint32_t value(struct code *code, uint32_t context, uint32_t second, uint
 }
 
 
-/* The most bytes that an opcode symbol and the fields behind it decode to. */
+/* Maximum number of bytes to which an opcode symbol and the fields after it decode. */
 #define LONGEST (TEMPLATE_BYTES + 2 + 4 + 4)
 
 #endif

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What the runtime needs of an ARMv7-A with short descriptors (ARM DDI 0406C, section B3) by either mechanism: addresses, page
- * tables, and memory while the kernel boots.
+ * The part of the runtime for an ARMv7-A with short descriptors (ARM DDI 0406C, section B3), for both mechanisms:
+ * addresses, page tables, and memory during boot.
  *
- * Frozen addresses lie below the kernel, at the end of the area of modules, which direct branches reach. Entries of page tables
- * come in pairs (arch/arm/include/asm/pgtable-2level.h): Linux's own, and behind these the processor's, which
- * cpu_v7_set_pte_ext() makes of them.
+ * Frozen addresses lie below the kernel, at the end of the module area, which direct branches reach. Page-table entries
+ * come in pairs (arch/arm/include/asm/pgtable-2level.h): Linux's own, and after these the processor's, which
+ * cpu_v7_set_pte_ext() derives from them.
  */
 #include <linux/init.h>
 #include <linux/kernel.h>
@@ -26,16 +26,16 @@
 void __real_memblock_free_all(void);
 void __wrap_memblock_free_all(void);
 
-/* The processor's own, as cpu_v7_set_pte_ext() (arch/arm/mm/cache-v7.S). */
+/* The function for this processor, like cpu_v7_set_pte_ext() (arch/arm/mm/cache-v7.S). */
 void v7_flush_icache_all(void);
 
-/* For the link, which reads it from the object: where frozen addresses may be. */
+/* The range of possible frozen addresses, which the link reads from the object. */
 __section(".discard.kshrink") __used const unsigned long kshrink_range[2] = { MODULES_VADDR, MODULES_END };
 
-/* Held by who changes an entry. */
+/* Protects changes of entries. */
 static DEFINE_RAW_SPINLOCK(changes);
 
-/* Pages for what thaws before memblock has memory that is mapped. They go with the init data. */
+/* Pages for thaws before the memory of memblock is mapped. They are freed with init data. */
 static char pool[128][PAGE_SIZE] __initdata __aligned(PAGE_SIZE);
 static u32 pool_used __initdata;
 
@@ -63,8 +63,8 @@ void __init kshrink_check_addresses(unsigned long first, unsigned long end)
 }
 
 /*
- * Writes what lies here back to memory. Instructions are fetched from there, and so are entries of page tables by some processors;
- * of the kernel's functions for that, some do nothing before setup_arch() knows the processor.
+ * Writes cached data back to memory, from which instructions and, on some processors, page-table entries are fetched.
+ * Some kernel functions for this do nothing before setup_arch() has identified the processor.
  */
 static void clean(const void *start, size_t size)
 {
@@ -101,7 +101,10 @@ static pte_t entry_for(const void *page, pteval_t bits)
 {
 	pteval_t kind = pgprot_val(pgprot_kernel);
 
-	/* Before build_mem_type_table() (arch/arm/mm/mmu.c), what it will say, and arch/arm/mm/proc-v7.S has said of the kernel. */
+	/*
+	 * Before build_mem_type_table() (arch/arm/mm/mmu.c), use its later value, which arch/arm/mm/proc-v7.S also
+	 * uses.
+	 */
 	if (!kind)
 		kind = L_PTE_PRESENT | L_PTE_YOUNG | L_PTE_DIRTY |
 		       (is_smp() ? L_PTE_MT_WRITEALLOC | L_PTE_SHARED : L_PTE_MT_WRITEBACK);
@@ -118,7 +121,7 @@ bool kshrink_map_as(unsigned long address, const void *page, pteval_t bits)
 	is_empty = pte_none(*entry);
 	if (is_empty) {
 		cpu_v7_set_pte_ext(entry, entry_for(page, bits), 0);
-		/* The processor keeps no entries that are not present, so that there is nothing to flush. */
+		/* Nothing to flush: the processor does not cache absent entries. */
 		dsb(ishst);
 		isb();
 	}
@@ -141,12 +144,12 @@ pte_t kshrink_change(unsigned long address, pte_t (*change)(pte_t entry))
 
 void __init kshrink_begin_memblock(void)
 {
-	/* Before there are processes, which get copies of what is in these entries. */
+	/* Before there are processes, which get copies of these entries. */
 	kshrink_add_tables();
 	kshrink_has_memblock = true;
 }
 
-/* Instead of memblock_free_all() (mm/memblock.c), which lets the page allocator have its memory. */
+/* Replaces memblock_free_all() (mm/memblock.c), which passes its memory to the page allocator. */
 void __init __wrap_memblock_free_all(void)
 {
 	has_allocator = true;
@@ -154,7 +157,7 @@ void __init __wrap_memblock_free_all(void)
 }
 
 #ifdef CONFIG_ARM_UNWIND
-/* From the link: how frozen code is unwound. */
+/* From the link: the unwind table of frozen code. */
 extern const char kshrink_unwind[], kshrink_unwind_end[];
 
 static int __init add_unwind_table(void)

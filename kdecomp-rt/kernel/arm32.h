@@ -6,29 +6,30 @@
 #include <linux/types.h>
 
 /*
- * The processor's own function, because the kernel's tables of them are filled in setup_arch() (arch/arm/mm/proc-v7-2level.S).
+ * The function for this processor (arch/arm/mm/proc-v7-2level.S); the kernel's table of such functions is filled only
+ * in setup_arch().
  */
 void cpu_v7_set_pte_ext(pte_t *entry, pte_t value, unsigned int extended);
 
-/* Gives addresses from `kshrink_mapped` on their page tables. */
+/* Installs the page tables of addresses from `kshrink_mapped` on. */
 void kshrink_add_tables(void);
 
-/* Whether memblock has memory that is mapped; until then, pages come from init data. */
+/* Whether the memory of memblock is mapped. Until then, pages come from init data. */
 extern bool kshrink_has_memblock;
 
-/* To be called when that is so, before there are processes. */
+/* Must be called when that is so, before there are processes. */
 void kshrink_begin_memblock(void);
 
-/* Makes code that was written there code that can be fetched (ARM DDI 0406C, section A3.5.4), on all processors. */
+/* Makes written code visible to instruction fetches of all processors (ARM DDI 0406C, section A3.5.4). */
 void kshrink_make_coherent(const void *start, size_t size);
 
 /*
- * Maps a page of the linear mapping at an address that has a page table, with these bits besides those of kernel memory, in any
- * context. Returns whether nothing was there; if something was, it stays.
+ * Maps a page of the linear mapping at an address with a page table, as kernel memory with these additional bits, in
+ * any context. Returns false, and changes nothing, if a page is already mapped there.
  */
 bool kshrink_map_as(unsigned long address, const void *page, pteval_t bits);
 
-/* Writes another entry for an address, in any context. Returns the one that was there. Translation buffers may have that. */
+/* Changes the entry of an address, in any context. Returns the old entry, which translation buffers may still have. */
 pte_t kshrink_change(unsigned long address, pte_t (*change)(pte_t entry));
 
 #endif

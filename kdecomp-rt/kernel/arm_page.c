@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Aborts, and pages that thaw at their addresses, of an ARMv7-A (ARM DDI 0406C, section B3). */
+/* By page, aborts and page tables of an ARMv7-A (ARM DDI 0406C, section B3). */
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include <linux/memblock.h>
@@ -28,19 +28,19 @@ void __wrap_paging_init(const struct machine_desc *machine);
 /* vectors.S */
 extern const char kshrink_early_vectors[];
 
-/* Of the status of an abort (ARM DDI 0406C, table B3-23). */
+/* Bits of the status of an abort (ARM DDI 0406C, table B3-23). */
 #define WRITE BIT(11)
 #define FAULT(status) ((status) & (BIT(10) | 0xf))
 #define TRANSLATION_OF_SECTION 0x5
 #define TRANSLATION_OF_PAGE 0x7
 
-/* Where the kernel has its vectors. */
+/* The address of the kernel's vectors. */
 #define VECTORS 0xffff0000UL
 
 void __init kshrink_prepare(void)
 {
 	kshrink_add_tables();
-	/* Until the kernel has vectors of its own, those of vectors.S are used in place of high ones. */
+	/* Until the kernel has its own vectors, use those of vectors.S instead of high vectors. */
 	asm volatile("mcr p15, 0, %0, c12, c0, 0" : : "r" (kshrink_early_vectors));
 	isb();
 	set_cr(get_cr() & ~CR_V);
@@ -63,7 +63,7 @@ pte_t kshrink_unmap(unsigned long address)
 	return kshrink_change(address, nothing);
 }
 
-/* The linear mapping is one of sections, of which none is read-only but the kernel's. */
+/* The linear mapping consists of sections; only the kernel's are read-only. */
 void kshrink_protect(unsigned long address)
 {
 }
@@ -73,12 +73,15 @@ bool kshrink_unprotect(pte_t entry)
 	return true;
 }
 
-/* Whose fault it is says the address alone. */
+/* The faulting address alone decides whether the abort is ours. */
 static bool is_handled(unsigned long address, unsigned int status, unsigned long ip, bool enabled)
 {
 	if (likely(!kshrink_is_frozen(address)) || status & WRITE)
 		return false;
-	/* Without a table: prepare_page_table() takes all away that lies below the kernel. Processes have a copy of the entry for it. */
+	/*
+	 * The table is missing: prepare_page_table() clears all entries below the kernel, and processes copy the
+	 * entries.
+	 */
 	if (FAULT(status) == TRANSLATION_OF_SECTION) {
 		if (!pmd_none(*pmd_off_k(address)))
 			return false;
@@ -88,14 +91,14 @@ static bool is_handled(unsigned long address, unsigned int status, unsigned long
 	return FAULT(status) == TRANSLATION_OF_PAGE && kshrink_thaw_at(address, ip, enabled);
 }
 
-/* Instead of do_DataAbort() (arch/arm/mm/fault.c), with interrupts off. */
+/* Replaces do_DataAbort() (arch/arm/mm/fault.c), with interrupts off. */
 asmlinkage void __wrap_do_DataAbort(unsigned long address, unsigned int status, struct pt_regs *regs)
 {
 	if (user_mode(regs) || !is_handled(address, status, regs->ARM_pc, interrupts_enabled(regs)))
 		__real_do_DataAbort(address, status, regs);
 }
 
-/* The address that was not there: that of the abort may be that of an instruction whose second half lies on the next page. */
+/* Returns the absent address. The abort may report an instruction whose second half lies on the next page. */
 static unsigned long fetched(unsigned long address)
 {
 	bool is_there = kshrink_is_frozen(address) && pte_present(READ_ONCE(*kshrink_pte_of(address)));
@@ -104,7 +107,9 @@ static unsigned long fetched(unsigned long address)
 	return is_there && may_go_on ? address + 2 : address;
 }
 
-/* Instead of do_PrefetchAbort() (arch/arm/mm/fault.c), with interrupts off. A fetch is no write, whatever its status says. */
+/*
+ * Replaces do_PrefetchAbort() (arch/arm/mm/fault.c), with interrupts off. A fetch is never a write, despite its status.
+ */
 asmlinkage void __wrap_do_PrefetchAbort(unsigned long address, unsigned int status, struct pt_regs *regs)
 {
 	if (user_mode(regs) || !is_handled(fetched(address), status & ~WRITE, regs->ARM_pc, interrupts_enabled(regs)))
@@ -112,8 +117,8 @@ asmlinkage void __wrap_do_PrefetchAbort(unsigned long address, unsigned int stat
 }
 
 /*
- * What vectors.S calls. An abort that is not about frozen addresses is what it is without the runtime: it goes to vectors that
- * are not there.
+ * Called by vectors.S. An abort at another address ends as without the runtime: it is taken again at high vectors,
+ * which do not exist yet.
  */
 asmlinkage void kshrink_early_abort(unsigned long address, unsigned int status, unsigned long ip)
 {
@@ -121,7 +126,7 @@ asmlinkage void kshrink_early_abort(unsigned long address, unsigned int status, 
 		set_cr(get_cr() | CR_V);
 }
 
-/* Maps the vectors where devicemaps_init() is about to map them (arch/arm/mm/mmu.c). */
+/* Maps the vectors where devicemaps_init() (arch/arm/mm/mmu.c) will map them. */
 static void __init map_vectors(const char *vectors)
 {
 	pmd_t *table = pmd_off_k(VECTORS);
@@ -136,7 +141,7 @@ static void __init map_vectors(const char *vectors)
 	isb();
 }
 
-/* Instead of early_trap_init() (arch/arm/kernel/traps.c): what it is called for is mapped some time later, and used from here on. */
+/* Replaces early_trap_init() (arch/arm/kernel/traps.c): uses its vectors at once; the kernel maps them only later. */
 void __init __wrap_early_trap_init(void *vectors)
 {
 	__real_early_trap_init(vectors);
@@ -144,7 +149,7 @@ void __init __wrap_early_trap_init(void *vectors)
 	set_cr(get_cr() | CR_V);
 }
 
-/* Instead of paging_init() (arch/arm/mm/mmu.c): behind it, all memory of memblock is mapped. */
+/* Replaces paging_init() (arch/arm/mm/mmu.c), which maps all memory of memblock. */
 void __init __wrap_paging_init(const struct machine_desc *machine)
 {
 	__real_paging_init(machine);

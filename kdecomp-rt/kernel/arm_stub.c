@@ -2,10 +2,10 @@
 /*
  * Stubs and copies of regions on an ARMv7-A.
  *
- * Direct branches of copies have to reach the kernel, so that copies lie in a window of addresses below it, of which page by page
- * is mapped. Until paging_init() has mapped all memory, they lie in init data, which branches reach as well. Then they are
- * forgotten: there is one task on one processor, and what it is in the middle of, start_kernel() and setup_arch(), does not
- * freeze. What is needed again thaws into the window.
+ * Direct branches of copies must reach the kernel. Copies therefore lie in a window of addresses below it, whose pages
+ * are mapped one by one. Until paging_init() has mapped all memory, they lie in init data, which branches reach as
+ * well. Then they are discarded: the only task is in start_kernel() and setup_arch(), which do not freeze. Regions that
+ * are needed again thaw into the window.
  */
 #include <linux/atomic.h>
 #include <linux/init.h>
@@ -25,14 +25,14 @@ struct machine_desc;
 void __real_paging_init(const struct machine_desc *machine);
 void __wrap_paging_init(const struct machine_desc *machine);
 
-/* How many pages of the window are in use, and some that were given back, which stay mapped. */
+/* The number of pages of the window in use, and some released pages, which remain mapped. */
 static atomic_t used;
 static void *spare[4];
 
 /* stub_entry.S */
 asmlinkage void kshrink_enter(void);
 
-/* Whether code is an instruction that saves the link register, and a call of kshrink_enter (ARM DDI 0406C, section A8.8.25). */
+/* Whether code saves the link register and calls kshrink_enter (ARM DDI 0406C, section A8.8.25). */
 bool __init kshrink_is_stub(const u8 *at)
 {
 	unsigned long end = (unsigned long)at + STUB_SIZE, enter = (unsigned long)kshrink_enter;
@@ -50,7 +50,7 @@ bool __init kshrink_is_stub(const u8 *at)
 #endif
 }
 
-/* Instead of paging_init() (arch/arm/mm/mmu.c), with interrupts off. */
+/* Replaces paging_init() (arch/arm/mm/mmu.c), with interrupts off. */
 void __init __wrap_paging_init(const struct machine_desc *machine)
 {
 	__real_paging_init(machine);
@@ -79,7 +79,7 @@ void *kshrink_take_room(void)
 	return NULL;
 }
 
-/* Where there are many already, the page is lost; the window has room for some such pages. */
+/* If there are many already, the page is lost; the window has room for some such pages. */
 void kshrink_give_room_back(void *room)
 {
 	u32 i;
@@ -106,7 +106,7 @@ void kshrink_seal(unsigned long page)
 int __real_unwind_frame(struct stackframe *frame);
 int __wrap_unwind_frame(struct stackframe *frame);
 
-/* Instead of unwind_frame() (arch/arm/kernel/unwind.c): the index knows frozen addresses. */
+/* Replaces unwind_frame() (arch/arm/kernel/unwind.c): the index has frozen addresses. */
 int __wrap_unwind_frame(struct stackframe *frame)
 {
 	frame->pc = kshrink_translated(frame->pc);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What the kernel asks about addresses: whether they are its text or its read-only data, and what they are called. It
- * compares them with the bounds of its sections, outside of which frozen code and data lie.
+ * The kernel's queries about addresses: whether they are text or read-only data, and the names of their symbols. The
+ * kernel compares addresses with the bounds of its sections; frozen code and data lie outside these bounds.
  */
 #include <linux/kallsyms.h>
 #include <linux/kernel.h>
@@ -55,8 +55,7 @@ const char *__wrap_kstrdup_const(const char *string, gfp_t flags)
 #endif
 
 /*
- * The kernel's table of symbols (kernel/kallsyms_internal.h, scripts/kallsyms.c), in which the link has put the names of
- * frozen code as well.
+ * The kernel's symbol table (kernel/kallsyms_internal.h, scripts/kallsyms.c). It includes the names of frozen code.
  */
 extern const int kallsyms_offsets[];
 extern const u8 kallsyms_names[];
@@ -90,7 +89,7 @@ static unsigned long address_of(u32 symbol)
 	return kallsyms_relative_base + (u32)kallsyms_offsets[symbol];
 }
 
-/* Reads the length of a compressed name, and goes on to what is behind it. */
+/* Reads the length of a compressed name, and advances to the name. */
 static u32 length_at(const u8 **at)
 {
 	u32 length = *(*at)++;
@@ -100,7 +99,7 @@ static u32 length_at(const u8 **at)
 	return length;
 }
 
-/* Writes the name of a symbol. Its first character is the type. */
+/* Writes the name of a symbol. The first character of the expanded name is its type. */
 static void expand(u32 symbol, char *name)
 {
 	const u8 *at = kallsyms_names + kallsyms_markers[symbol >> 8];
@@ -140,13 +139,13 @@ static bool find(unsigned long address, unsigned long *size, unsigned long *offs
 			high = middle;
 	}
 	start = address_of(low);
-	/* A region that no function begins with has no symbol; what is found is of a stub in front of its own. */
+	/* A region without the beginning of a function has no symbol; the symbol found is then of an earlier stub. */
 	if (!kallsyms_num_syms || start > wanted || (code.stub ? start != code.stub : !kshrink_is_frozen_code(start)))
 		return false;
 	end = (unsigned long)kshrink_frozen_data;
 	if (high < kallsyms_num_syms && kshrink_is_frozen_code(address_of(high)))
 		end = address_of(high);
-	/* Of symbols at the same address, the first. */
+	/* Choose the first symbol at the address. */
 	while (low && address_of(low - 1) == start)
 		low--;
 	if (size)
@@ -159,8 +158,8 @@ static bool find(unsigned long address, unsigned long *size, unsigned long *offs
 }
 
 /*
- * As __sprint_symbol() of kernel/kallsyms.c: `back` bytes are taken off the address that is looked for. What has no symbol
- * is told by its frozen address, for which System.map has one.
+ * Like __sprint_symbol() of kernel/kallsyms.c: looks up the address less `back` bytes. Prints an address
+ * without a symbol as its frozen address, which System.map names.
  */
 static int print(char *buffer, unsigned long address, u32 back, bool with_offset)
 {

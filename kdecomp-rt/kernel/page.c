@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Thaws pages of a frozen kernel when something touches them (docs/freezing.md).
+ * Thaws pages of a frozen kernel when they are accessed (docs/freezing.md).
  *
- * Frozen code and data have addresses in the area of modules or of vmalloc and no memory. The first access to a page faults;
- * what follows decodes the page into memory of its own, which it writes through the linear mapping, and then maps
- * it, read-only, at its address. It stays until it is refrozen (refreeze.c).
+ * Frozen code and data have addresses in the module area or the vmalloc area, and no memory. The first access to a page
+ * faults. The fault handler decodes the page into a newly allocated page through the linear mapping, and maps it
+ * read-only at its address. It remains there until it is refrozen (refreeze.c).
  *
- * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same page
- * as well: each decodes into a page of its own, and whoever comes first maps it. What this calls is never frozen, nor, on
- * ARM, is what handles fast interrupts.
+ * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, even the same
+ * page: each decodes into a separate page, and the first one maps it. Code that this file calls never freezes, nor, on
+ * ARM, does code that handles fast interrupts.
  *
- * Pages that are used whenever the kernel boots lie in its init data as well, and are mapped there until that is freed.
+ * Init data also contains the pages that every boot uses; they are mapped from there until init data is freed.
  */
 #include <linux/cpu.h>
 #include <linux/init.h>
@@ -52,7 +52,7 @@ void kshrink_show(struct seq_file *file)
 		   kshrink_page_of((unsigned long)kshrink_frozen_end) - kshrink_page_of((unsigned long)kshrink_frozen_data));
 }
 
-/* Maps these pages. Returns what is behind the last one. */
+/* Maps these pages. Returns the end of the last one. */
 static const char __init *map_boot(const char *from, const char *end, const char *pages)
 {
 	for (; from < end; from += PAGE_SIZE, pages += PAGE_SIZE)
@@ -69,8 +69,8 @@ void __init kshrink_begin(void)
 }
 
 /*
- * Instead of free_initmem() (arch/x86/mm/init.c, arch/arm/mm/init.c). From here on, what is used at boot thaws like all else. A
- * processor that starts meanwhile would not be asked to flush.
+ * Replaces free_initmem() (arch/x86/mm/init.c, arch/arm/mm/init.c). From here on, boot-only pages thaw like all others.
+ * No processor may start meanwhile, because it would miss the flush.
  */
 void __ref __wrap_free_initmem(void)
 {
@@ -89,7 +89,7 @@ void __ref __wrap_free_initmem(void)
 	__real_free_initmem();
 }
 
-/* Decodes a page and maps it. Returns whether it is there now. */
+/* Decodes a page and maps it. Returns whether it is mapped now. */
 static bool thaw(unsigned long address, unsigned long ip)
 {
 	u32 number = kshrink_page_of(address);
@@ -123,7 +123,7 @@ bool kshrink_thaw_at(unsigned long address, unsigned long ip, bool enabled)
 		return true;
 	if (kshrink_is_refused())
 		return false;
-	/* As in the interrupted context: it takes a while. */
+	/* As in the interrupted context, because thawing takes a while. */
 	if (enabled)
 		raw_local_irq_enable();
 	is_there = thaw(address, ip);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* /proc/kshrink: what is frozen and what has been thawed, and a command. */
+/* /proc/kshrink: lists frozen and thawed code and data, and accepts the command `refreeze`. */
 #include <linux/init.h>
 #include <linux/proc_fs.h>
 #include <linux/seq_file.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What is done with thawed pages later: they are write-protected, and they are refrozen when that is asked for.
+ * Deferred work on thawed pages: write protection, and refreezing on request.
  *
- * A page can be refrozen at any time, also while it runs: whatever is frozen may be absent whenever it is touched, and
- * comes back with the same bytes at the same address.
+ * A page can be refrozen at any time, even while it runs: a frozen page may be absent at any access, and thaws with the
+ * same bytes at the same address.
  */
 #include <linux/cpu.h>
 #include <linux/kernel.h>
@@ -14,15 +14,15 @@
 
 #include "runtime.h"
 
-/* How many pages are unmapped at once: the translation buffers of all processors are flushed before their memory is freed. */
+/* Number of pages to unmap before flushing the translation buffers of all processors and freeing the memory. */
 #define BATCH 64
 
-/* Held by who changes the linear mapping of a page that is thawed, or takes the page away. */
+/* Protects changes of the linear mapping of thawed pages, and unmapping. */
 static DEFINE_MUTEX(changes);
 
 /*
- * A processor that starts or stops runs the kernel's code when it is not yet or no longer asked to flush its translation
- * buffers: none does meanwhile.
+ * Prevents processors from starting or stopping: such a processor runs kernel code, but does not yet, or no longer,
+ * flush its translation buffers on request.
  */
 static void begin(void)
 {
@@ -36,7 +36,7 @@ static void end(void)
 	cpus_read_unlock();
 }
 
-/* Unmaps the pages from `first` on up to `behind`, and frees their memory. */
+/* Unmaps the pages from `first` up to `behind`, and frees their memory. */
 static void take_away(unsigned long first, unsigned long behind)
 {
 	unsigned long address = first;
@@ -72,9 +72,9 @@ int kshrink_refreeze(unsigned long first, unsigned long behind)
 }
 
 /*
- * Once the kernel has booted, all pages that thawed meanwhile are refrozen: most of them nobody needs again, and those from
- * before the page allocator was up lie in memory that this knows nothing of. The linear mapping of pages that thaw later is
- * writable, until it is made read-only here.
+ * Once the kernel has booted, refreezes all thawed pages: most are not needed again, and pages from before the page
+ * allocator was up lie in memory that it does not manage. The linear mapping of pages that thaw later is writable until
+ * this makes it read-only.
  */
 void kshrink_settle(void)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * What the two ways of thawing frozen code share (docs/freezing.md): page.c does it in page faults, stub.c in stubs.
- * Memory, what is refused, what is remembered, and where frozen addresses are.
+ * The common part of both mechanisms that thaw frozen code (docs/freezing.md), page faults (page.c) and stubs (stub.c):
+ * memory, refusals, the record of thaws, and the range of frozen addresses.
  *
- * The names __wrap_X and __real_X are those of `ld --wrap=X`: what refers to X in the kernel gets __wrap_X, and __real_X
- * is the kernel's own X.
+ * The names __wrap_X and __real_X are those of `ld --wrap=X`: references to X in the kernel lead to __wrap_X, and
+ * __real_X is the kernel's own X.
  */
 #include <linux/init.h>
 #include <linux/irq_work.h>
@@ -31,10 +31,10 @@ struct frozen kshrink_frozen __ro_after_init;
 struct kshrink_thaw *kshrink_thaw_sheets[THAW_SHEETS];
 atomic_t kshrink_thawed, kshrink_refrozen, kshrink_refused;
 
-/* Pages for non-maskable interrupts, and for when there is no other memory. */
+/* Pages for non-maskable interrupts, and for use without other memory. */
 static void *reserve[2];
 
-/* Takes pages that others must leave alone, but neither waits for nor wakes anybody. */
+/* Allocates from the allocator's reserves, without waiting and without waking any thread. */
 static void *buddy_page(void)
 {
 	struct page *page = alloc_pages(__GFP_HIGH | __GFP_MEMALLOC | __GFP_NOWARN, 0);
@@ -56,7 +56,7 @@ void *kshrink_take_page(bool for_good)
 	return page;
 }
 
-/* What was taken before the page allocator was up is reserved memory to it. */
+/* Pages from before the page allocator was up are reserved memory to it. */
 void kshrink_free(void *address)
 {
 	struct page *page = virt_to_page(address);
@@ -71,13 +71,15 @@ void kshrink_give_back(void *page)
 {
 	u32 i;
 
-	/* What goes with the init data is not worth keeping. */
+	/* Pages in init data will be freed with it. */
 	if (init_section_contains(page, PAGE_SIZE))
 		return;
 	for (i = 0; i < ARRAY_SIZE(reserve); i++)
 		if (!cmpxchg(&reserve[i], NULL, page))
 			return;
-	/* In a non-maskable interrupt the page came from the reserve; that it is full again by now is not worth a list. */
+	/*
+	 * In a non-maskable interrupt, the page came from the reserve. If the reserve is full again, the page is lost.
+	 */
 	if (kshrink_can_allocate() && !in_nmi())
 		kshrink_free(page);
 }
@@ -97,8 +99,8 @@ void kshrink_refill(void)
 }
 
 /*
- * What thawed is write-protected by a worker, because making a page read-only may split a large one, which takes locks and
- * memory; and not before the kernel has protected its own text.
+ * A worker write-protects thawed pages, because making a page read-only may split a large page, which takes locks and
+ * memory. It waits until the kernel has protected its own text.
  */
 static void kshrink_run_settling(struct work_struct *unused);
 static DECLARE_DELAYED_WORK(settling, kshrink_run_settling);
@@ -131,7 +133,7 @@ static int __init settle_after_boot(void)
 }
 device_initcall(settle_after_boot);
 
-/* In which context the processor was. */
+/* Returns the letter of the processor's context. */
 static char context(void)
 {
 	if (in_nmi())
@@ -168,19 +170,19 @@ void kshrink_remember(unsigned long ip, u32 number, u64 since)
 	thaw->pid = current->pid;
 	thaw->context = context();
 	memcpy(thaw->comm, current->comm, sizeof(thaw->comm) - 1);
-	/* Last: a reader takes an entry without it for one that is being written. */
+	/* Last: readers treat an entry without it as incomplete. */
 	smp_store_release(&thaw->ip, ip);
 }
 
-/* A task that was refused. Another one may have its address later, but has started later as well. */
+/* A refused task. A later task may have the same address, but has another start time. */
 struct ending {
 	struct task_struct *task;
 	u64 start;	/* start_boottime of the task */
 };
 
 /*
- * With kshrink.thaw=refuse, whether the task must not have the page or region. What a refused task then runs, to report that
- * and to end, may be frozen as well.
+ * With kshrink.thaw=refuse, whether the task must not thaw a page or region. A task that was refused may thaw from then
+ * on, because the code that reports the error and ends the task may be frozen.
  */
 bool kshrink_is_refused(void)
 {
@@ -218,7 +220,7 @@ static int __init set_mode(char *value)
 }
 early_param("kshrink.thaw", set_mode);
 
-/* Instead of start_kernel() (init/main.c), before anything else: from here on, what is frozen can come back. */
+/* Replaces start_kernel() (init/main.c), before anything else. From here on, frozen code can thaw. */
 asmlinkage __visible void __init __noreturn __wrap_start_kernel(void)
 {
 	u32 i;
@@ -231,7 +233,7 @@ asmlinkage __visible void __init __noreturn __wrap_start_kernel(void)
 	__real_start_kernel();
 }
 
-/* Instead of vmalloc_init() (mm/vmalloc.c): takes the addresses out of its area. */
+/* Replaces vmalloc_init() (mm/vmalloc.c): reserves the frozen addresses in its area. */
 void __init __wrap_vmalloc_init(void)
 {
 	static struct vm_struct area;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the parts of the runtime share.
+ * Definitions for all parts of the runtime.
  *
- * Frozen code comes back by one of two mechanisms: by page (a page fault; page.c) or by stub (a call; stub.c). A comment that
- * begins "By page" or "By stub" is about that one alone.
+ * Frozen code thaws by one of two mechanisms: by page (a page fault; page.c) or by stub (a call; stub.c). A comment
+ * that begins with "By page" or "By stub" applies only to that mechanism.
  */
 #ifndef KSHRINK_RUNTIME_H
 #define KSHRINK_RUNTIME_H
@@ -17,39 +17,39 @@
 
 #include "decode.h"
 
-/* From the link: where frozen code begins, where frozen data does, and where that ends, each the start of a page. */
+/* From the link: the start of frozen code, the start of frozen data, and its end. Each is page-aligned. */
 extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_end[];
 
 /*
- * From the link: the page tables of addresses from `kshrink_mapped` up to the end, one behind the other. By page, these are all
- * frozen addresses. By stub on ARM, copies of regions lie there, in the place of frozen data; i386 has none by stub.
+ * From the link: consecutive page tables of the addresses from `kshrink_mapped` up to the end. By page, these are all
+ * frozen addresses. By stub on ARM, copies of regions lie there, in place of frozen data; on i386 there are none.
  */
 extern const char kshrink_mapped[];
 extern pte_t kshrink_page_tables[];
 
 /*
- * From the link, by page: the ends of the pages of code and of data that are used whenever the kernel boots, the first ones of
- * each; and these pages as they are, in its init data.
+ * From the link, by page: the pages that every boot uses come first, in code and in data. These are the two ends, and
+ * the unpacked pages, in init data.
  */
 extern const char kshrink_boot_text_end[], kshrink_boot_data_end[], kshrink_boot_pages[];
 
-/* By page, whether these, and all else that lies in init data, are no longer mapped. */
+/* By page, whether pages in init data, including these, are no longer mapped. */
 extern bool kshrink_boot_is_over;
 
 /*
- * From the link: the packed file (docs/frozen-format.md) behind its size. The size is no symbol, because frozen code refers
- * to it, and it is not known before that is packed.
+ * From the link: the packed file (docs/frozen-format.md) after its size. The size is not a symbol, because frozen code
+ * refers to it, and it is unknown before frozen code is packed.
  */
 extern const struct kshrink_packed {
 	u32 size;
 	u8 file[];
 } kshrink_packed;
 
-/* What the boot parameter kshrink.thaw says. */
+/* The boot parameter kshrink.thaw. */
 enum kshrink_mode {
-	LOG,	/* thaw, and remember each thaw for /proc/kshrink */
+	LOG,	/* thaw, and record each thaw for /proc/kshrink */
 	COUNT,	/* thaw, and count */
-	REFUSE,	/* do not thaw for tasks of user space, for which it is fatal then; thaw and remember for all else */
+	REFUSE,	/* do not thaw for tasks of user space, which is fatal for them; thaw and record for all others */
 };
 
 extern enum kshrink_mode kshrink_mode;
@@ -65,13 +65,13 @@ struct kshrink_thaw {
 	char comm[TASK_COMM_LEN];
 };
 
-/* Thaws are remembered in pages that are allocated when they are needed. */
+/* Thaws are recorded in pages that are allocated on demand. */
 #define THAWS_PER_SHEET (PAGE_SIZE / sizeof(struct kshrink_thaw))
 #define THAW_SHEETS 16
 
 extern struct kshrink_thaw *kshrink_thaw_sheets[THAW_SHEETS];
 
-/* How many pages have been thawed and refrozen, and how many accesses were refused. */
+/* Numbers of thawed and refrozen pages, and of refused accesses. */
 extern atomic_t kshrink_thawed, kshrink_refrozen, kshrink_refused;
 
 static __always_inline bool kshrink_is_frozen(unsigned long address)
@@ -87,15 +87,15 @@ static inline bool kshrink_is_frozen_code(unsigned long address)
 /* The packed file, checked. */
 extern struct frozen kshrink_frozen;
 
-/* By page, the number of the page of a frozen address. */
+/* By page, returns the number of the page at a frozen address. */
 static inline u32 kshrink_page_of(unsigned long address)
 {
 	return (address - (unsigned long)kshrink_frozen_text) >> PAGE_SHIFT;
 }
 
 /*
- * The entry of the page table for an address that has one. A table fills a page; on ARM, the second half of it is the
- * processor's own.
+ * Returns the page-table entry of an address, which must have a table. A table fills a page; on ARM, its second half is
+ * the processor's.
  */
 static inline pte_t *kshrink_pte_of(unsigned long address)
 {
@@ -104,63 +104,65 @@ static inline pte_t *kshrink_pte_of(unsigned long address)
 	return kshrink_page_tables + table * (PAGE_SIZE / sizeof(pte_t)) + pte_index(address);
 }
 
-/* Frees the memory of a page, given its address in the linear mapping; also if it was taken before there was an allocator. */
+/* Frees a page, given its address in the linear mapping; also one from before the page allocator was up. */
 void kshrink_free(void *address);
 
-/* A page in the linear mapping, in any context, for good or to be mapped at a frozen address; NULL if there is no memory. */
+/*
+ * Returns a page in the linear mapping, permanent or to be mapped at a frozen address; NULL without memory. May be
+ * called in any context.
+ */
 void *kshrink_take_page(bool for_good);
 
-/* Gives a page back that nothing uses. */
+/* Releases an unused page, to the reserve or to the allocator. */
 void kshrink_give_back(void *page);
 
-/* Fills the reserve again, from which the last pages came perhaps. */
+/* Refills the reserve. */
 void kshrink_refill(void);
 
-/* Counts a thaw that began at `since`, and remembers it for /proc/kshrink: of which page or region, and why. */
+/* Counts a thaw of a page or region that began at `since`, and records it for /proc/kshrink. */
 void kshrink_remember(unsigned long ip, u32 number, u64 since);
 
-/* Asks for kshrink_settle(), soon. May be called in any context. */
+/* Schedules kshrink_settle(). May be called in any context. */
 void kshrink_settle_later(void);
 
-/* Whether the current task must not thaw anything, which is counted. */
+/* Whether the current task must not thaw anything. Counts refusals. */
 bool kshrink_is_refused(void);
 
 /*
- * What follows is defined for each machine (x86.c and arm.c; by page, x86_page.c and arm_page.c; by stub, x86_stub.c and
- * arm_stub.c).
+ * Defined for each machine (x86.c and arm.c; by page, x86_page.c and arm_page.c; by stub, x86_stub.c and arm_stub.c):
  */
 
-/* Whether there is a page allocator already. */
+/* Whether the page allocator is up. */
 bool kshrink_can_allocate(void);
 
 /*
- * A page until then, on one processor and with interrupts off, for good or to be mapped at a frozen address; NULL if there is none
- * left. The latter may lie in init data.
+ * Returns a page before the page allocator is up, with one processor and interrupts off; NULL without memory. A page
+ * that is not permanent, to be mapped at a frozen address, may lie in init data.
  */
 void *kshrink_early_page(bool for_good);
 
-/* Stops the kernel if frozen addresses are not free in this boot. */
+/* Panics if frozen addresses are not free in this boot. */
 void kshrink_check_addresses(unsigned long first, unsigned long end);
 
-/* By page, lets faults come here, and gives frozen addresses their page tables. */
+/* By page, redirects faults to the runtime, and installs the page tables of frozen addresses. */
 void kshrink_prepare(void);
 
 /*
- * By page, maps a page of the linear mapping at a frozen address, read-only, in any context. Returns whether nothing was there;
- * if something was, it stays.
+ * By page, maps a page of the linear mapping read-only at a frozen address, in any context. Returns false, and changes
+ * nothing, if a page is already mapped there.
  */
 bool kshrink_map(unsigned long address, const void *page);
 
-/* By page, takes what is mapped at a frozen address away. Returns the entry that was there. Translation buffers may have it. */
+/* By page, unmaps a frozen address. Returns the old entry, which translation buffers may still have. */
 pte_t kshrink_unmap(unsigned long address);
 
-/* By page, makes the linear mapping of a page that has thawed read-only, where the kernel's own text is. May sleep. */
+/* By page, makes the linear mapping of a thawed page read-only if kernel text is read-only. May sleep. */
 void kshrink_protect(unsigned long address);
 
-/* The reverse, given what kshrink_unmap() has returned. Returns whether the page can be freed. May sleep. */
+/* Reverses kshrink_protect(), given the result of kshrink_unmap(). Returns whether the page can be freed. May sleep. */
 bool kshrink_unprotect(pte_t entry);
 
-/* By stub, the size of a stub in bytes, and whether what stands at the first one is a stub. */
+/* By stub, the size of a stub in bytes. */
 #if defined(CONFIG_X86)
 #define STUB_SIZE 5
 #elif defined(CONFIG_THUMB2_KERNEL)
@@ -169,71 +171,79 @@ bool kshrink_unprotect(pte_t entry);
 #define STUB_SIZE 8
 #endif
 
+/* By stub, whether there is a stub at this address. */
 bool kshrink_is_stub(const u8 *at);
 
-/* By stub, a page for copies of regions, where they can be written and run, in any context; NULL if there is no memory. */
+/* By stub, returns a writable and executable page for copies of regions, in any context; NULL without memory. */
 void *kshrink_take_room(void);
 
-/* By stub, gives such a page back, in which there are no copies. */
+/* By stub, releases such a page, which must have no copies. */
 void kshrink_give_room_back(void *room);
 
-/* By stub, makes code that was just written there be what all processors run. */
+/* By stub, makes newly written code visible to instruction fetches of all processors. */
 void kshrink_publish(const void *code, size_t size);
 
-/* By stub, makes a page of copies read-only, where the kernel's own text is. May sleep. */
+/* By stub, makes a page of copies read-only if kernel text is read-only. May sleep. */
 void kshrink_seal(unsigned long page);
 
 /*
- * What follows is defined for each mechanism.
+ * Defined for each mechanism:
  */
 
-/* The frozen address of a page or region. */
+/* Returns the frozen address of a page or region. */
 unsigned long kshrink_address(u32 number);
 
-/* By stub, what stubs call has this called: where to go, given where the stub ends, with bit 0 of Thumb code. */
+/*
+ * By stub, kshrink_enter, which stubs call, calls this. Returns the address of the copy, given the end of the stub,
+ * which in Thumb code has bit 0 set.
+ */
 asmlinkage unsigned long kshrink_copy(unsigned long behind);
 
-/* By stub, the address that an instruction of a copy has in the tables of the kernel; any other address itself. */
+/*
+ * By stub, returns the frozen address of an instruction in a copy, which kernel tables contain; any other address
+ * unchanged.
+ */
 unsigned long kshrink_translated(unsigned long address);
 
-/* By stub, forgets all copies, and where they were. Nothing else may run. */
+/* By stub, discards all copies. Nothing else may run. */
 void kshrink_forget(void);
 
 /*
- * By page, for the handlers of faults: sees to it that something is mapped at a frozen address, for an instruction that ran with
- * or without interrupts enabled, and leaves them disabled. Returns whether something is.
+ * By page, for fault handlers: thaws the page at a frozen address if it is absent. `enabled` is whether the instruction
+ * ran with interrupts enabled; on return, they are disabled. Returns whether the page is mapped.
  */
 bool kshrink_thaw_at(unsigned long address, unsigned long ip, bool enabled);
 
-/* What the list of thaws is about. */
+/* The unit of a thaw: page or region. */
 extern const char kshrink_unit[];
 
-/* The first thing that is done in the kernel, once the packed file is known to be good. */
+/* Starts the mechanism, after the packed file was checked, before all other kernel code. */
 void kshrink_begin(void);
 
-/* Whether an address is that of code which is frozen or thawed. */
+/* Whether an address is in frozen or thawed code. */
 bool kshrink_is_code(unsigned long address);
 
-/* An instruction of frozen code, and where the kernel's table of symbols has that code. */
+/* An instruction of frozen code, and its place in the kernel's symbol table. */
 struct kshrink_code {
-	unsigned long address;	/* its frozen address, which System.map has a name for */
-	unsigned long stub;	/* by stub, the address of the region's stub, which has the region's symbol, if there is one; else 0 */
-	unsigned long size;	/* by stub, the size of the region, */
-	unsigned long offset;	/* and where in it the instruction is */
+	unsigned long address;	/* its frozen address, for which System.map has a name */
+	unsigned long stub;	/* by stub, the region's stub, which has the region's symbol, if any; else 0 */
+	unsigned long size;	/* by stub, the size of the region */
+	unsigned long offset;	/* by stub, the offset of the instruction in the region */
 };
 
-/* The instruction at an address of which kshrink_is_code(). */
+/* Returns the instruction at an address for which kshrink_is_code() is true. */
 struct kshrink_code kshrink_code_at(unsigned long address);
 
-/* Says how much is frozen. */
+/* Prints how much is frozen. */
 void kshrink_show(struct seq_file *file);
 
-/* Does what has to be done some time after something was thawed, once the system is up. May sleep. */
+/* Does the deferred work after thaws, once the system is up. May sleep. */
 void kshrink_settle(void);
 
 /*
- * Unmaps the thawed pages from `first` on up to `behind`, and frees their memory: who touches one of them gets it back. May
- * sleep. Returns 0, -EPERM if thawing is refused, -EBUSY while the kernel boots, or -EOPNOTSUPP if what is thawed stays.
+ * Unmaps the thawed pages from `first` up to `behind`, and frees their memory; they thaw again when accessed. May
+ * sleep. Returns 0, -EPERM if thawing is refused, -EBUSY while the kernel boots, or -EOPNOTSUPP if thawed code is never
+ * freed.
  */
 int kshrink_refreeze(unsigned long first, unsigned long behind);
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Thaws regions of code of a frozen kernel when something enters them (docs/freezing.md; Chanet et al. 2007, section 4).
+ * Thaws regions of code of a frozen kernel when they are entered (docs/freezing.md; Chanet et al. 2007, section 4).
  *
- * Whatever leads to a region leads to its stub, which stays: a call of kshrink_enter, and on ARM in front of it an instruction
- * that saves the link register. Stubs stand one behind the other, so that the return address says which one it was. The
- * region is decoded into memory that is allocated for it, where it stays from then on; a word says where. kshrink_enter goes
- * there in place of returning, with all registers and flags as they were. No fault is needed, and no instruction is ever
- * overwritten: a stub is patched by one compare-and-exchange of that word, on any number of processors.
+ * All references to a region lead to its stub, which never freezes: a call of kshrink_enter, on ARM after an
+ * instruction that saves the link register. Stubs are consecutive, so the return address identifies the stub. The
+ * region is decoded into allocated memory, which is never freed; a word holds its address. kshrink_enter continues
+ * there instead of returning, with all registers and flags unchanged. No fault is needed, and no instruction is ever
+ * overwritten: one compare-and-exchange of that word suffices, on any number of processors.
  *
- * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, and the same region
- * as well: each decodes into memory of its own, and the exchange decides whose copy it is. What this calls is never frozen.
+ * Any number of processors and contexts (tasks, interrupts, non-maskable interrupts) may thaw at once, even the same
+ * region: each decodes into separate memory, and the exchange chooses one copy. Code that this file calls never
+ * freezes.
  *
- * A region has addresses as well, at which nothing lies: those that the tables of traps and of exceptions have. Where the
- * kernel looks up there an address of a copy, it is translated. Regions lie there one behind the other.
+ * Each region also has frozen addresses, at which nothing is mapped; regions are consecutive there. The tables of traps
+ * and exceptions contain these addresses. Before the kernel looks up an address of a copy there, it is translated.
  */
 #include <linux/bug.h>
 #include <linux/extable.h>
@@ -28,7 +29,7 @@
 /* From the link: the stubs. */
 extern const u8 kshrink_stubs[];
 
-/* Of what multiple of bytes a region is the beginning, frozen and copied: literals of ARM code are read at such addresses. */
+/* Alignment of regions and of copies: instructions of ARM code read literals at such addresses. */
 #define REGION_ALIGN 4
 
 const struct exception_table_entry *__real_search_exception_tables(unsigned long address);
@@ -38,22 +39,22 @@ enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs
 
 const char kshrink_unit[] = "region";
 
-/* Where the copies of regions are, 0 without one, in pages that are allocated when they are needed. */
+/* Addresses of the copies of regions, or 0, in pages that are allocated on demand. */
 #define COPIES_PER_SHEET (PAGE_SIZE / sizeof(unsigned long))
 #define COPY_SHEETS 16
 
 static unsigned long *copy_sheets[COPY_SHEETS];
 
-/* The addresses between which all copies lie. */
+/* Bounds of the addresses of all copies. */
 static unsigned long lowest = ULONG_MAX, highest;
 
-/* What a page with copies begins with. */
+/* The header of a page of copies. */
 struct room {
-	u32 end;	/* where its copies end, once it is not to have more */
-	atomic_t done;	/* how many bytes of copies are written, or given up */
+	u32 end;	/* the end of its copies, once no more are added */
+	atomic_t done;	/* the number of bytes of copies that are written, or abandoned */
 };
 
-/* Where the next copy goes; the start of a page if there is no room. */
+/* Address of the next copy; the start of a page if there is no room. */
 static unsigned long place;
 
 static struct room *room_of(unsigned long address)
@@ -61,7 +62,7 @@ static struct room *room_of(unsigned long address)
 	return (struct room *)(address & PAGE_MASK);
 }
 
-/* Room for a copy, in any context, of a size that is a multiple of REGION_ALIGN; 0 if there is no memory. */
+/* Allocates a copy of a size that is a multiple of REGION_ALIGN, in any context; returns 0 without memory. */
 static unsigned long make_room(u32 size)
 {
 	struct room *fresh = NULL;
@@ -78,7 +79,7 @@ static unsigned long make_room(u32 size)
 				*fresh = (struct room){ 0 };
 			}
 			at = (unsigned long)(fresh + 1);
-			/* Where more is left, the next ones go. */
+			/* The page with more room left gets the next copies. */
 			if (PAGE_SIZE - sizeof(*fresh) - size < left) {
 				fresh->end = sizeof(*fresh) + size;
 				return at;
@@ -96,13 +97,13 @@ static unsigned long make_room(u32 size)
 	}
 }
 
-/* The word that says where the copy of a region is; NULL if there is none, and none was to be made or could be. */
+/* Returns the word that holds the address of a region's copy; NULL without one, if it must not or cannot be made. */
 static unsigned long *copy_of(u32 number, bool make)
 {
 	unsigned long **sheet = &copy_sheets[number / COPIES_PER_SHEET], *there = READ_ONCE(*sheet), *fresh;
 
 	if (!there && make) {
-		/* Not for good: kshrink_forget() gives up what lies in init data. */
+		/* Not permanent: kshrink_forget() discards sheets in init data. */
 		fresh = kshrink_take_page(false);
 		if (!fresh)
 			return NULL;
@@ -116,7 +117,7 @@ static unsigned long *copy_of(u32 number, bool make)
 	return there ? there + number % COPIES_PER_SHEET : NULL;
 }
 
-/* Where the copy of a region is; 0 if there is none. */
+/* Returns the address of a region's copy; 0 without one. */
 static unsigned long find_copy(u32 number)
 {
 	unsigned long *copy = copy_of(number, false);
@@ -134,7 +135,7 @@ static void widen(unsigned long start, unsigned long end)
 		;
 }
 
-/* Decodes a region, and returns where its copy is now; 0 if there is no memory. */
+/* Decodes a region, and returns the address of its copy; 0 without memory. */
 static unsigned long thaw(u32 number, unsigned long stub)
 {
 	u64 since = local_clock();
@@ -160,7 +161,7 @@ static unsigned long thaw(u32 number, unsigned long stub)
 		if (READ_ONCE(room_of(fresh)->end))
 			kshrink_settle_later();
 	} else if (cmpxchg(&place, fresh + room, fresh) != fresh + room) {
-		/* The other copy is as good, but what lies behind this one keeps it from being freed. */
+		/* Another processor was first. This copy cannot be freed, because another follows it. */
 		atomic_add(room, &room_of(fresh)->done);
 	}
 	kshrink_refill();
@@ -168,8 +169,8 @@ static unsigned long thaw(u32 number, unsigned long stub)
 }
 
 /*
- * Where to go in place of returning behind a stub. Where there is no memory, or the task is refused, there is nowhere to
- * go: that is a bug to the kernel, which ends the task.
+ * Returns the address at which to continue instead of returning from a stub. Without memory, or if the task is refused,
+ * this is a kernel BUG, which ends the task.
  */
 asmlinkage __visible unsigned long kshrink_copy(unsigned long behind)
 {
@@ -184,7 +185,7 @@ asmlinkage __visible unsigned long kshrink_copy(unsigned long behind)
 		if (copy)
 			return copy;
 	}
-	/* What the registers had is told with it: to say more would take more that must not freeze. */
+	/* The report includes the registers. Printing more would call more code that must not freeze. */
 	BUG();
 }
 
@@ -196,7 +197,7 @@ void kshrink_forget(void)
 	highest = 0;
 }
 
-/* A place in a region. */
+/* A position in a region. */
 struct spot {
 	u32 number;
 	u32 size;
@@ -204,7 +205,7 @@ struct spot {
 	unsigned long frozen;	/* the frozen address of the region */
 };
 
-/* Finds the region that an address is in, of frozen code or of a copy. Returns whether there is one. */
+/* Finds the region that contains an address, frozen or of a copy. Returns whether there is one. */
 static bool find(unsigned long address, struct spot *spot)
 {
 	bool is_frozen = kshrink_is_frozen_code(address);
@@ -256,14 +257,14 @@ struct kshrink_code kshrink_code_at(unsigned long address)
 	};
 }
 
-/* Instead of search_exception_tables() (kernel/extable.c). Where it leads to is a stub, or is not frozen. */
+/* Replaces search_exception_tables() (kernel/extable.c). The entry leads to a stub or to code that is not frozen. */
 const struct exception_table_entry *__wrap_search_exception_tables(unsigned long address)
 {
 	return __real_search_exception_tables(kshrink_translated(address));
 }
 
 #ifdef CONFIG_GENERIC_BUG
-/* Instead of report_bug() (lib/bug.c). */
+/* Replaces report_bug() (lib/bug.c). */
 enum bug_trap_type __wrap_report_bug(unsigned long address, struct pt_regs *regs)
 {
 	return __real_report_bug(kshrink_translated(address), regs);
@@ -277,7 +278,7 @@ bool kshrink_is_code(unsigned long address)
 	return find(address, &spot);
 }
 
-/* The page that holds the copy of a region, if no more copies are made there and all are written; else 0. */
+/* Returns the page of a region's copy if no more copies are added there and all are written; else 0. */
 static unsigned long complete_page(u32 number)
 {
 	unsigned long copy = find_copy(number);
@@ -290,7 +291,7 @@ static unsigned long complete_page(u32 number)
 	return end && atomic_read(&room->done) == end - sizeof(*room) ? (unsigned long)room : 0;
 }
 
-/* Makes pages read-only that are full of copies. */
+/* Makes full pages of copies read-only. */
 void kshrink_settle(void)
 {
 	u32 number;
@@ -303,7 +304,7 @@ void kshrink_settle(void)
 	}
 }
 
-/* Return addresses lead into copies, so that they stay. */
+/* Copies are never freed, because return addresses lead into them. */
 int kshrink_refreeze(unsigned long first, unsigned long behind)
 {
 	return -EOPNOTSUPP;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What stubs call on ARM. A stub has pushed the link register, and the call has changed it: it ends where the stub does, which
- * says which one it was. With all registers and flags as they were, and the link register from the stack, this goes on in the
- * copy of the stub's region.
+ * The function that stubs call on ARM. A stub pushes the link register and calls; the return address, its end,
+ * identifies it. This continues in the copy of the stub's region, with all registers and flags unchanged, and the link
+ * register restored from the stack.
  */
 #ifdef CONFIG_THUMB2_KERNEL
 	.thumb
@@ -21,7 +21,7 @@ kshrink_enter:
 	push	{r0-r12, lr}
 	mrs	r4, cpsr
 	mov	r5, sp
-	bic	r6, r5, #7		@ as callees expect the stack
+	bic	r6, r5, #7		@ alignment that callees expect
 	mov	sp, r6
 	mov	r0, lr
 	bl	kshrink_copy
@@ -32,8 +32,8 @@ kshrink_enter:
 #ifdef CONFIG_THUMB2_KERNEL
 	orr	r0, r0, #1
 #endif
-	str	r0, [sp, #52]		@ where to go on, in the place of the end of the stub
-	ldr	lr, [sp, #56]		@ what the stub has pushed
+	str	r0, [sp, #52]		@ the address of the copy replaces the end of the stub
+	ldr	lr, [sp, #56]		@ pushed by the stub
 	msr	cpsr_fs, r4
 	pop	{r0-r12}
 	ldr	pc, [sp], #8

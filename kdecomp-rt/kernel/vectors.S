@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Exception vectors (ARM DDI 0406C, section B1.8.1) from start_kernel() until the kernel has its own. Aborts on frozen addresses
- * are handled, in supervisor mode: no other mode has a stack yet. Nothing else is to come.
+ * Exception vectors (ARM DDI 0406C, section B1.8.1) from start_kernel() until the kernel has its own. They handle
+ * aborts at frozen addresses, in supervisor mode, because no other mode has a stack yet. No other exception is
+ * expected.
  */
 #ifdef CONFIG_THUMB2_KERNEL
 	.thumb
@@ -27,7 +28,7 @@ kshrink_early_vectors:
 	B	.			@ fast interrupt
 	.size kshrink_early_vectors, . - kshrink_early_vectors
 
-	@ Saves where to go on with the status that was, on the stack of supervisor mode, and registers that a call changes.
+	@ Saves the return address, the status, and registers that a call changes, on the stack of supervisor mode.
 	.macro	enter, ahead
 	sub	lr, lr, #\ahead
 	srsdb	sp!, #0x13
@@ -48,9 +49,9 @@ access:
 	mrc	p15, 0, r0, c6, c0, 0
 	mrc	p15, 0, r1, c5, c0, 0
 handle:
-	ldr	r2, [sp, #28]		@ where it was
+	ldr	r2, [sp, #28]		@ the return address
 	mov	r4, sp
-	bic	r3, r4, #7		@ as callees expect the stack
+	bic	r3, r4, #7		@ alignment that callees expect
 	mov	sp, r3
 	bl	kshrink_early_abort
 	mov	sp, r4

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* What the runtime needs of an i386 by either mechanism: addresses, and memory while the kernel boots. */
+/* The part of the runtime for an i386, for both mechanisms: addresses, and memory during boot. */
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include <linux/memblock.h>
@@ -14,18 +14,18 @@
 #include "x86.h"
 
 /*
- * For the link, which reads it from the object: where frozen addresses may be. They end where the vmalloc area does, if nothing
- * is reserved above it at boot (as mem_init() in arch/x86/mm/init_32.c computes it), and take half of that area at most, of a
- * kernel with as much memory as it can map.
+ * The range of possible frozen addresses, which the link reads from the object. It ends with the vmalloc area, if
+ * nothing is reserved above that at boot (as mem_init() in arch/x86/mm/init_32.c computes it). It is at most half of
+ * that area, in a kernel with as much memory as it can map.
  */
 #define __FIXADDR_TOP (-PAGE_SIZE)
 __section(".discard.kshrink") __used const unsigned long kshrink_range[2] = { VMALLOC_END - SZ_64M, VMALLOC_END };
 #undef __FIXADDR_TOP
 
-/* The first page of the room behind the kernel. */
+/* The first page taken from the room after the kernel. */
 static void *first_page __initdata;
 
-/* Room behind the kernel for pages that are thawed before memblock knows any memory; what is not used is free then. */
+/* Room after the kernel for thaws before memblock has any memory; the unused rest is then free. */
 RESERVE_BRK(kshrink, 128 * PAGE_SIZE);
 
 bool kshrink_can_allocate(void)
@@ -34,8 +34,8 @@ bool kshrink_can_allocate(void)
 }
 
 /*
- * reserve_brk() in setup_arch() ends the use of the room behind the kernel by reserving what was taken of it, and that is a page
- * at least.
+ * reserve_brk() in setup_arch() reserves the used part of the room after the kernel, which is at least one page. The
+ * room can then no longer be used.
  */
 void __ref *kshrink_early_page(bool for_good)
 {

@@ -4,7 +4,7 @@
 
 #include <linux/types.h>
 
-/* Makes a page of the linear mapping read-only where the kernel's own text is. Returns whether it is now. May sleep. */
+/* Makes a page of the linear mapping read-only if kernel text is. Returns whether it is read-only now. May sleep. */
 bool kshrink_write_protect(unsigned long page);
 
 #endif

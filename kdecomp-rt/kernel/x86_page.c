@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Page faults and page tables of an i386. */
+/* By page, faults and page tables of an i386. */
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/pgtable.h>
@@ -12,7 +12,7 @@
 #include "runtime.h"
 #include "x86.h"
 
-/* The bit of an entry of the page table, which processors ignore, that says that the linear mapping is read-only. */
+/* The bit of a page-table entry that marks a read-only linear mapping. Processors ignore it. */
 #define PROTECTED _PAGE_BIT_SOFTW2
 
 void __real_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
@@ -25,7 +25,7 @@ void __init kshrink_prepare(void)
 	unsigned long address = (unsigned long)kshrink_mapped & PMD_MASK;
 	pte_t *table = kshrink_page_tables;
 
-	/* setup_arch() copies these entries to the page directory that all others are copied from. */
+	/* setup_arch() copies these entries to the page directory from which all others are copied. */
 	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE)
 		initial_page_table[pgd_index(address)] = __pgd(__pa(table) | _KERNPG_TABLE);
 }
@@ -36,7 +36,7 @@ bool kshrink_map(unsigned long address, const void *page)
 
 	full = pfn_pte(__pa(page) >> PAGE_SHIFT,
 		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
-	/* The processor keeps no entries that are not present, so that there is nothing to flush. */
+	/* Nothing to flush: the processor does not cache absent entries. */
 	return cmpxchg(&kshrink_pte_of(address)->pte, empty.pte, full.pte) == empty.pte;
 }
 
@@ -54,32 +54,34 @@ void kshrink_protect(unsigned long address)
 		set_bit(PROTECTED, (unsigned long *)&entry->pte);
 }
 
-/* What stays write-protected for want of memory is of no use to anybody. */
+/* A page that remains write-protected, for lack of memory, is unusable. */
 bool kshrink_unprotect(pte_t entry)
 {
 	return !(pte_flags(entry) & BIT(PROTECTED)) || !set_memory_rw((unsigned long)page_address(pte_page(entry)), 1);
 }
 
-/* Whose fault it is says the address alone: an instruction that begins on one page may end on a frozen one. */
+/* The faulting address alone decides whether the fault is ours: an instruction may begin on another page. */
 static bool is_handled(struct pt_regs *regs, unsigned long error_code, unsigned long address)
 {
 	if (likely(!kshrink_is_frozen(address)) || error_code & ~X86_PF_INSTR)
 		return false;
 	if (kshrink_thaw_at(address, regs->ip, regs->flags & X86_EFLAGS_IF))
 		return true;
-	/* Another fault may have come meanwhile. */
+	/* Another fault may have changed it. */
 	write_cr2(address);
 	return false;
 }
 
-/* Instead of exc_page_fault() (arch/x86/mm/fault.c), with interrupts off. */
+/* Replaces exc_page_fault() (arch/x86/mm/fault.c), with interrupts off. */
 __visible noinstr void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code)
 {
 	if (!is_handled(regs, error_code, read_cr2()))
 		__real_exc_page_fault(regs, error_code);
 }
 
-/* Instead of early_fixup_exception() (arch/x86/mm/extable.c), which handles exceptions until setup_arch() changes that. */
+/*
+ * Replaces early_fixup_exception() (arch/x86/mm/extable.c), which handles exceptions until setup_arch() changes that.
+ */
 void __init __wrap_early_fixup_exception(struct pt_regs *regs, int trap)
 {
 	if (trap != X86_TRAP_PF || !is_handled(regs, regs->orig_ax, read_cr2()))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Stubs and copies of regions on an i386: copies lie in pages of the linear mapping, all of which can be executed. */
+/* Stubs and copies of regions on an i386. Copies lie in pages of the linear mapping, which are all executable. */
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/pgtable.h>
@@ -8,7 +8,7 @@
 #include "runtime.h"
 #include "x86.h"
 
-/* A stub is a direct call, the first byte of which is this. */
+/* The first byte of a stub, a direct call. */
 #define CALL 0xe8
 
 asmlinkage void kshrink_enter(void);
@@ -47,7 +47,7 @@ void kshrink_give_room_back(void *room)
 	kshrink_give_back(room);
 }
 
-/* Processors see themselves what is written (Intel SDM, volume 3A, section 12.6). */
+/* Processors detect modified code (Intel SDM, volume 3A, section 12.6). */
 void kshrink_publish(const void *code, size_t size)
 {
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * Decodes pages for tests. Reads packed files from standard input, each behind its size in 4 bytes, and writes for each
- * what frozen_open says, in 4 bytes, and if that is 0, for each page what frozen_page says, in 4 bytes, and the page.
+ * Decodes pages for tests. Reads packed files from standard input, each after its size in 4 bytes. For each file,
+ * writes the result of frozen_open in 4 bytes; if that is 0, also the result of frozen_page in 4 bytes, and the page,
+ * for each page.
  *
- * `pages FIRST COUNT` decodes no other pages, `pages FIRST COUNT TIMES` each of them so often, and
- * `pages FIRST COUNT TIMES ADDRESS` each as it runs elsewhere: page 0 at that address, others as far behind as they are.
+ * `pages FIRST COUNT` decodes only these pages, and `pages FIRST COUNT TIMES` decodes each page that often.
+ * `pages FIRST COUNT TIMES ADDRESS` decodes them to run elsewhere: page 0 at that address, others at the same distance.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 
 static int decode(const struct frozen *frozen, uint32_t page, uint32_t times, const char *where)
 {
-	/* Of exactly a page, so that a sanitizer sees a write behind it. */
+	/* Exactly a page, so that a sanitizer detects a write after it. */
 	void *out = malloc(frozen->page_size);
 	uint32_t runs_at = where ? (uint32_t)strtoul(where, NULL, 0) + page * frozen->page_size : 0;
 	int result = 0;
@@ -39,7 +40,7 @@ int main(int argc, char **argv)
 
 	while (fread(&size, sizeof(size), 1, stdin) == 1) {
 		struct frozen frozen;
-		/* Of exactly the file, so that a sanitizer sees a read behind it. */
+		/* Exactly the file, so that a sanitizer detects a read after it. */
 		uint8_t *bytes = malloc(size ? size : 1);
 		uint32_t page;
 		int result;

@@ -1,20 +1,20 @@
-//! Pages that a command writes, as a browser shows them.
+//! Opening the pages that commands write in a browser.
 
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A page after a script has used it as a person does.
+/// The state of a page after a script has used it like a person.
 pub struct Visit {
     document: String,
 }
 
 impl Visit {
-    /// Opens a page in Chromium, which finds no host, and runs a script in it. The script leaves what it has seen in
+    /// Opens a page in Chromium without network access, and runs a script in it. The script stores its observations in
     /// attributes of the body: `document.body.dataset.NAME`.
     ///
     /// # Panics
-    /// If there is no Chromium, or the page refers to anything outside of itself.
+    /// If there is no Chromium, or the page refers to anything external.
     #[track_caller]
     pub fn new(page: &str, script: &str) -> Visit {
         let own = without_data(page);
@@ -30,7 +30,7 @@ impl Visit {
         Visit { document: loaded(&path, &dir.path().join("profile")) }
     }
 
-    /// What the script left under a name.
+    /// Returns an observation of the script.
     #[track_caller]
     pub fn noted(&self, name: &str) -> String {
         let body = self.document.split_once("<body").map_or("", |(_, body)| body);
@@ -45,18 +45,18 @@ impl Visit {
     }
 }
 
-/// A page without the documents in it, whose names can hold anything.
+/// Returns a page without its embedded documents, whose names can contain anything.
 fn without_data(page: &str) -> String {
     let mut parts = page.split("<script type=\"application/json\"");
     let first = parts.next().unwrap_or_default().to_owned();
     parts.fold(first, |text, part| text + part.split_once("</script>").map_or(part, |(_, rest)| rest))
 }
 
-/// The document as a browser has it after the scripts.
+/// Returns the document in the browser after its scripts have run.
 #[track_caller]
 fn loaded(page: &Path, profile: &Path) -> String {
     let output = Command::new("chromium")
-        // The sandbox needs more of the system than a container gives; the page is our own.
+        // The sandbox needs privileges that a container lacks, and the page is trusted.
         .args(["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=1000", "--dump-dom"])
         .args(["--window-size=1280,800", "--host-resolver-rules=MAP * ~NOTFOUND"])
         .arg(format!("--user-data-dir={}", profile.display()))

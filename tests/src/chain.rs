@@ -1,5 +1,5 @@
-//! Commands that follow one another, remembered, so that a failure can be repeated by hand: those that compile, rewrite,
-//! link and run programs, for i386 unless another machine is said, and whatever else a test runs.
+//! Chains of commands that are recorded, so that a failure can be repeated by hand: commands that compile, rewrite,
+//! link and run programs, for i386 by default, and any other command of a test.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -12,52 +12,52 @@ use tempfile::TempDir;
 
 use crate::{Machine, Outcome, Run, order, places};
 
-/// A rewrite of a user program takes well below a second, of the largest a few.
+/// Rewriting a user program takes less than a second, or a few seconds for the largest.
 const REWRITE_LIMIT: Duration = Duration::from_secs(60);
 
-/// What nothing reaches removed, and one made of identical functions.
+/// Removes unreachable code, and merges identical functions.
 pub const DEDUPLICATED: &str = "reach,icf";
-/// Passes that remove what can be removed, and put the rest of the code in a random order.
+/// Removes what can be removed, and puts the remaining code in a random order.
 pub const SHUFFLED: &str = "reach,icf,merge,layout";
-/// The same, with a store in front of every block. Not for programs that may be loaded anywhere, because the stores
-/// are to absolute addresses, as they may be in a kernel.
+/// Also puts a store before every block. Not for position-independent programs, because the stores use absolute
+/// addresses, as in a kernel.
 pub const INSTRUMENTED: &str = "reach,merge,instrument,layout";
-/// Passes that make every kind of edit (see `kopt::exercise`): blocks split and added, functions moved, dead registers
-/// overwritten, also around code that was merged. It adds stores to absolute addresses, as [`INSTRUMENTED`] does.
+/// Makes every kind of edit (see `kopt::exercise`): blocks split and added, functions moved, dead registers
+/// overwritten, also around merged code. Adds stores to absolute addresses, as [`INSTRUMENTED`] does.
 pub const EXERCISED: &str = "reach,merge,exercise,layout";
 
-/// Constants propagated through all of the program, and code in a random order.
+/// Propagates constants through the whole program, and puts the code in a random order.
 pub const PROPAGATED: &str = "reach,fold,layout";
 
-/// Random functions and parts of functions, and all constants, in the sections of what is frozen; and the rest in a random
-/// order.
+/// Moves random functions, random parts of functions and all constants to the frozen sections, and puts the rest in a
+/// random order.
 pub const FROZEN: &str = "reach,freeze,layout";
 
 /// The commands of a failed test, as a script that runs them again.
 const SCRIPT: &str = "repeat.sh";
 
-/// Commands that follow one another in a directory of their own. The directory goes when this does, unless they
-/// failed: then it becomes `target/failed/NAME`.
+/// A sequence of commands in a directory of its own. Dropping it removes the directory, unless the commands failed:
+/// then the directory becomes `target/failed/NAME`.
 pub struct Chain {
     name: String,
     machine: Machine,
     dir: TempDir,
     lines: Vec<String>,
-    /// What else to run if they failed.
+    /// Further commands to run after a failure.
     after_failure: Vec<Run>,
 }
 
-/// The report of the rewriter about a program, as far as tests read it.
+/// The rewriter's report about a program, as far as tests read it.
 #[derive(Clone, Debug, Default)]
 pub struct Rewritten {
-    /// How much code was carried whole, by reason.
+    /// Number of opaque parts, by reason.
     pub opaque: BTreeMap<String, usize>,
 }
 
 impl Chain {
-    /// An empty directory and no command yet. Removes the directory that an earlier failure of this name left in
-    /// `target/failed/`. Tests that run at the same time need different names; characters other than letters, digits and
-    /// `-_.=+,` are replaced.
+    /// Creates an empty directory, without commands. Removes the directory of an earlier failure with this name in
+    /// `target/failed/`. Tests that run at the same time need different names; characters other than letters, digits
+    /// and `-_.=+,` are replaced.
     pub fn new(name: &str) -> Chain {
         let plain = |c: char| if c.is_alphanumeric() || "-_.=+,".contains(c) { c } else { '-' };
         let name: String = name.chars().map(plain).collect();
@@ -65,7 +65,7 @@ impl Chain {
         if earlier.exists() {
             fs::remove_dir_all(&earlier).unwrap_or_else(|error| panic!("{}: {error}", earlier.display()));
         }
-        // Where it is renamed if the commands fail.
+        // In the file system of its final place, so that it can be renamed if the commands fail.
         let dir = tempfile::Builder::new().prefix("kshrink-tests-").tempdir_in(places::target_dir());
         let dir = dir.expect("a temporary directory");
         Chain { name, machine: Machine::I386, dir, lines: Vec::new(), after_failure: Vec::new() }
@@ -76,7 +76,7 @@ impl Chain {
         Chain { machine, ..self }
     }
 
-    /// Runs a test. If it panics, panics with its message and the place where its files and commands were kept.
+    /// Runs a test. If it panics, panics with its message and the directory where its files and commands are kept.
     pub fn check<T>(name: &str, test: impl FnOnce(&mut Chain) -> T) -> T {
         let mut chain = Chain::new(name);
         panic::catch_unwind(AssertUnwindSafe(|| test(&mut chain))).unwrap_or_else(|payload| {
@@ -91,7 +91,7 @@ impl Chain {
         self.dir.path()
     }
 
-    /// Runs a command whatever it exits with.
+    /// Runs a command, with any exit status.
     pub fn attempt(&mut self, run: Run) -> Outcome {
         self.lines.push(run.line());
         run.dir(self.dir.path()).outcome()
@@ -106,17 +106,17 @@ impl Chain {
         run.dir(self.dir.path()).result()
     }
 
-    /// Runs a command that has to exit with 0, and panics with all there is to know if it does not.
+    /// Runs a command that has to exit with 0, and otherwise panics with all details.
     pub fn succeed(&mut self, run: Run) -> Outcome {
         self.step(run).unwrap_or_else(|outcome| panic!("{outcome}"))
     }
 
-    /// Writes a file of the directory.
+    /// Writes a file in the directory.
     pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
         fs::write(self.dir().join(name), contents).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 
-    /// If the commands fail, runs this one too, whatever it exits with, to make files that help to find the cause.
+    /// If the commands fail, also runs this one, with any exit status, to make files that help to find the cause.
     pub fn after_failure(&mut self, run: Run) {
         self.after_failure.push(run);
     }
@@ -130,8 +130,8 @@ impl Chain {
         self.step(run).map(drop)
     }
 
-    /// Links a program; archives among its objects may need one another. Returns the linker's warnings
-    /// without the places and the objects that they are about, which rewriting changes.
+    /// Links a program; archives among its objects may depend on one another. Returns the linker's warnings without
+    /// places and object names, which rewriting changes.
     ///
     /// # Errors
     /// The outcome as text if the linker fails.
@@ -151,7 +151,7 @@ impl Chain {
         Ok(warnings.map(bare).collect())
     }
 
-    /// Rewrites the objects of a program into one, whatever the rewriter says. Pass `layout` gets a random order, and
+    /// Rewrites the objects of a program into one, with any exit status. Pass `layout` gets a random order, and
     /// `freeze` random code.
     pub fn attempt_rewrite(&mut self, output: &str, objects: &[&str], entry: &str, passes: &str) -> Outcome {
         let run = Run::kshrink("kshrink-spec").arg("--objects").args(objects).args(["--entry", entry]);
@@ -188,11 +188,11 @@ impl Chain {
         }
     }
 
-    /// Rewrites an object that [`Chain::rewrite`] made once more with the same passes, and compares: passes that only
-    /// remove have nothing left to do. `once` is what the rewriter said the first time.
+    /// Rewrites an object from [`Chain::rewrite`] again with the same passes, and compares: passes that only remove
+    /// have nothing left to do. `once` is the rewriter's first report.
     ///
     /// # Errors
-    /// The outcome as text if the rewriter fails, or where the second object differs.
+    /// The outcome as text if the rewriter fails, or the difference of the second object.
     pub fn rewrites_to_itself(
         &mut self,
         object: &str,
@@ -202,23 +202,23 @@ impl Chain {
     ) -> Result<(), String> {
         let again = format!("again-{object}");
         let twice = self.rewrite(&again, &[object], entry, passes)?;
-        // An object without any split code is not changed, either.
+        // If no code of an object is split, the object is not changed, either.
         if once.opaque.values().sum::<usize>() != twice.opaque.values().sum::<usize>() {
-            return Err(format!("{object}: carried whole {:?}, then {:?}", once.opaque, twice.opaque));
+            return Err(format!("{object}: opaque {:?}, then {:?}", once.opaque, twice.opaque));
         }
         let read = |name: &str| fs::read(self.dir().join(name)).map_err(|error| format!("{name}: {error}"));
         same_bytes((object, &read(object)?), (&again, &read(&again)?))
     }
 
-    /// Keeps the directory as `target/failed/NAME`, together with the commands as a script, and returns the failure
-    /// with what led to it.
+    /// Keeps the directory as `target/failed/NAME`, together with the commands as a script, and returns the failure and
+    /// the commands before it.
     pub fn failed(mut self, what: &str, why: &str) -> String {
         for run in std::mem::take(&mut self.after_failure) {
             self.attempt(run);
         }
         let Chain { name, dir, lines, .. } = self;
         let (temporary, kept) = (dir.keep(), failed_dir(&name));
-        // Messages and commands may have named the directory.
+        // Messages and commands may contain the name of the directory.
         let moved = |text: &str| text.replace(&*temporary.to_string_lossy(), &kept.to_string_lossy());
         let lines: Vec<String> = lines.iter().map(|line| moved(line)).collect();
         let head = format!("#!/bin/sh\n# Runs again what led to the failure of {what}.\n");
@@ -240,7 +240,7 @@ impl Chain {
 /// Compares two files, each with its name.
 ///
 /// # Errors
-/// Where they differ.
+/// The first difference.
 pub fn same_bytes(one: (&str, &[u8]), other: (&str, &[u8])) -> Result<(), String> {
     if one.1 == other.1 {
         return Ok(());
@@ -253,15 +253,15 @@ pub fn same_bytes(one: (&str, &[u8]), other: (&str, &[u8])) -> Result<(), String
     ))
 }
 
-/// Where a failure of this name is kept.
+/// Returns the directory for a failure of this name.
 fn failed_dir(name: &str) -> PathBuf {
     places::target_dir().join("failed").join(name)
 }
 
 impl Rewritten {
-    /// Reads the lines `carried whole: 3 × reason` of the report.
+    /// Reads the lines `opaque: 3 × reason` of the report.
     pub fn parse(report: &str) -> Rewritten {
-        let lines = report.lines().filter_map(|line| line.strip_prefix("carried whole: "));
+        let lines = report.lines().filter_map(|line| line.strip_prefix("opaque: "));
         let counts = lines.filter_map(|line| line.split_once(" × "));
         let counts = counts.filter_map(|(count, reason)| Some((reason.to_owned(), count.parse().ok()?)));
         Rewritten { opaque: counts.collect() }
@@ -272,7 +272,7 @@ impl Rewritten {
 mod tests {
     use super::*;
 
-    /// What a test that fails panics with.
+    /// Returns the panic message of a failing test.
     fn failure(test: impl FnOnce()) -> String {
         let payload = panic::catch_unwind(AssertUnwindSafe(test)).expect_err("a failure");
         *payload.downcast::<String>().expect("a message")
@@ -298,7 +298,7 @@ mod tests {
             }
             let read = |name: &str| fs::read_to_string(kept.join(name)).expect("a kept file");
             assert_eq!([read("input"), read("report"), read("object")], ["bad", "made\n", "made\n"]);
-            // Again by hand: the same commands in the same place.
+            // Again by hand: the same commands in the same directory.
             Run::new("sh").arg(kept.join(SCRIPT)).outcome();
             assert_eq!(read("report"), "made\nmade\n");
         }

@@ -5,8 +5,8 @@ use goblin::elf::section_header::{SHT_GROUP, SHT_REL, SHT_RELA, SHT_SYMTAB};
 
 use crate::Random;
 
-/// Values for a field that programs are likely to handle wrongly: nothing, everything, the ends of the signed and unsigned
-/// ranges, more than the file.
+/// Values that programs are likely to handle wrongly in a field: nothing, everything, the ends of the signed and
+/// unsigned ranges, more than the file.
 const ABSURD: [u64; 10] = [
     0,
     1,
@@ -20,7 +20,7 @@ const ABSURD: [u64; 10] = [
     u64::MAX,
 ];
 
-/// What a text is not likely to hold, or as often.
+/// Content that is unlikely in a text, or unlikely as often.
 const ODD: &[&[u8]] = &[
     b"{",
     b"}",
@@ -47,7 +47,7 @@ const ODD: &[&[u8]] = &[
     b"0x",
 ];
 
-/// The fields of an entry of a table (System V ABI, chapter 4): where each begins and how many bytes it has.
+/// The fields of an entry of a table (System V ABI, chapter 4): their offsets and sizes in bytes.
 type Fields = &'static [(usize, usize)];
 
 const SECTION_32: Fields =
@@ -56,23 +56,23 @@ const SECTION_64: Fields =
     &[(0, 4), (4, 4), (8, 8), (16, 8), (24, 8), (32, 8), (40, 4), (44, 4), (48, 8), (56, 8)];
 const SYMBOL_32: Fields = &[(0, 4), (4, 4), (8, 4), (12, 1), (13, 1), (14, 2)];
 const SYMBOL_64: Fields = &[(0, 4), (4, 1), (5, 1), (6, 2), (8, 8), (16, 8)];
-/// The type of a relocation is the lowest byte of its second word, or all of it, and the symbol the rest.
+/// The type of a relocation is the lowest byte of its second word, or the whole word, and the symbol the rest.
 const REL: Fields = &[(0, 4), (4, 1), (5, 3)];
 const RELA: Fields = &[(0, 8), (8, 4), (12, 4), (16, 8)];
 const GROUP: Fields = &[(0, 4)];
-/// With `SHT_REL`, addends are not in the relocations but in the fields that are relocated.
+/// With `SHT_REL`, addends are in the relocated fields.
 const ADDEND: Fields = &[(0, 4)];
 
 /// One kind of damage to one file.
 pub struct Damage(Random);
 
 impl Damage {
-    /// The damage of a seed.
+    /// Creates the damage of a seed.
     pub fn new(seed: u64) -> Damage {
         Damage(Random::new(seed))
     }
 
-    /// A program, damaged. Its header and the table of segments behind it are hit more often than the rest.
+    /// Damages a program. Its header and the table of segments after it are hit more often than the rest.
     pub fn to_program(mut self, bytes: Vec<u8>) -> Vec<u8> {
         match self.below(6) {
             1 => self.flip_in_front(bytes, 0x1c0),
@@ -84,8 +84,8 @@ impl Damage {
         }
     }
 
-    /// A relocatable object, damaged. Its header and its tables (sections, symbols, relocations, groups) are hit
-    /// more often than the rest.
+    /// Damages a relocatable object. Its header and its tables (sections, symbols, relocations, groups) are hit more
+    /// often than the rest.
     pub fn to_object(mut self, bytes: Vec<u8>) -> Vec<u8> {
         match self.below(12) {
             kind @ (0 | 2 | 4 | 5) => self.anywhere(kind, bytes),
@@ -94,14 +94,14 @@ impl Damage {
         }
     }
 
-    /// A text, damaged: in what it says, in how its parts lie in one another, or as bytes.
+    /// Damages a text: its words, the nesting of its parts, or its bytes.
     pub fn to_text(mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         for _ in 0..=self.below(3) {
             match self.below(8) {
                 kind @ (0 | 2 | 5) => bytes = self.anywhere(kind, bytes),
                 1 => self.number(&mut bytes),
                 3 => {
-                    // A word becomes another one of the text.
+                    // Replaces a word by another one of the text.
                     let (from, to) = (self.word(&bytes), self.word(&bytes));
                     let word = bytes[from].to_vec();
                     bytes.splice(to, word);
@@ -123,7 +123,7 @@ impl Damage {
         bytes
     }
 
-    /// Puts another number in place of one.
+    /// Replaces a number by another one.
     fn number(&mut self, bytes: &mut Vec<u8>) {
         let digits: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at].is_ascii_digit()).collect();
         if digits.is_empty() {
@@ -145,7 +145,7 @@ impl Damage {
         bytes.splice(at..end, number.into_bytes());
     }
 
-    /// A word of letters and digits.
+    /// Picks a word of letters and digits.
     fn word(&mut self, bytes: &[u8]) -> std::ops::Range<usize> {
         let start = self.below(bytes.len());
         let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
@@ -155,13 +155,13 @@ impl Damage {
         from..from + length
     }
 
-    /// A piece of at most 64 bytes.
+    /// Picks a piece of at most 64 bytes.
     fn piece(&mut self, bytes: &[u8]) -> std::ops::Range<usize> {
         let start = self.below(bytes.len() + 1);
         start..start + self.below(64).min(bytes.len() - start)
     }
 
-    /// Damage anywhere in a file.
+    /// Damages any part of a file.
     fn anywhere(&mut self, kind: usize, mut bytes: Vec<u8>) -> Vec<u8> {
         match kind {
             0 => {
@@ -190,7 +190,7 @@ impl Damage {
         bytes
     }
 
-    /// Flips bits behind the magic number, in the first `size` bytes.
+    /// Flips bits after the magic number, in the first `size` bytes.
     fn flip_in_front(&mut self, mut bytes: Vec<u8>, size: usize) -> Vec<u8> {
         for _ in 0..=self.below(4) {
             let at = 4 + self.below(size);
@@ -232,7 +232,7 @@ impl Damage {
         }
     }
 
-    /// Puts one of [`ABSURD`] into a field of 2, 4 or 8 bytes.
+    /// Overwrites a field of 2, 4 or 8 bytes with one of [`ABSURD`].
     fn overwrite_word(&mut self, mut bytes: Vec<u8>, at: usize) -> Vec<u8> {
         let value = ABSURD[self.below(ABSURD.len())];
         let size = [2, 4, 8][self.below(3)];

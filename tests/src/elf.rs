@@ -13,10 +13,10 @@ use goblin::elf::{Elf, Reloc, Sym};
 /// Counts over an object or program for i386 or 32-bit ARM.
 #[derive(Clone, Debug, Default)]
 pub struct Contents {
-    /// Names of functions, each once for every time that it is defined.
+    /// Names of functions, each once for every definition.
     pub functions: Vec<String>,
-    /// Tables of places within functions that lie in data: of `switch` statements, but on ARM these lie in code, and of
-    /// labels whose address is taken.
+    /// Tables in data of places within functions: of `switch` statements (except on ARM, where they are in code), and
+    /// of labels whose address is taken.
     pub jump_tables: usize,
     /// Bytes of executable sections.
     pub code_bytes: u64,
@@ -76,7 +76,7 @@ fn is_code(flags: u64) -> bool {
     flags & wanted == wanted
 }
 
-/// Places in data that code names, and at which there is a reference to code that is no function.
+/// Places in data that code names, with a reference to code that is not a function.
 fn jump_tables(elf: &Elf<'_>, bytes: &[u8]) -> usize {
     let functions: BTreeSet<(usize, u64)> = elf
         .syms
@@ -102,7 +102,7 @@ fn jump_tables(elf: &Elf<'_>, bytes: &[u8]) -> usize {
     named.intersection(&labels).count()
 }
 
-/// The section and the offset that a relocation names by a section or label and the addend in place.
+/// The section and the offset of a relocation that names a section or label, with the addend in place.
 fn target(elf: &Elf<'_>, bytes: &[u8], section: usize, reloc: &Reloc) -> Option<(usize, u64)> {
     let symbol = elf.syms.get(reloc.r_sym)?;
     let is_defined = (1..elf.section_headers.len()).contains(&symbol.st_shndx);

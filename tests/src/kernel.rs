@@ -10,25 +10,25 @@ use serde_json::Value;
 
 use crate::{Chain, Outcome, Run, fixture};
 
-// On a quiet machine a build takes 5 minutes, a relink half a minute, and the longest boot 4. Tests beside one another
-// make all of that slower, and two that want the same build wait for it.
+// On a quiet machine, a build takes 5 minutes, a relink half a minute, and the longest boot 4 minutes. Parallel tests
+// make all of these slower, and two that need the same build wait for it.
 const BUILD_LIMIT: Duration = Duration::from_secs(60 * 60);
 const RELINK_LIMIT: Duration = Duration::from_secs(20 * 60);
 const BOOT_LIMIT: Duration = Duration::from_secs(21 * 60);
-/// The time limit in seconds that `boot.sh` gives QEMU; the limits above are those of the commands.
+/// The time limit in seconds that `boot.sh` gives QEMU; the limits above apply to the commands.
 const BOOT_SECONDS: &str = "1200";
 
-/// How many lines of a console a message quotes.
+/// Number of lines of a console that a message quotes.
 const QUOTED_LINES: usize = 60;
 
 /// A test of kernels: its commands, and the time that they took.
 pub struct KernelTest<'c> {
-    /// The commands. Files that are named without a directory are of its directory.
+    /// The commands. Files without a directory are in its directory.
     pub chain: &'c mut Chain,
     seconds: BTreeMap<Work, f64>,
 }
 
-/// What kernel tests spend their time on.
+/// The steps that take the time of kernel tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Work {
     Build,
@@ -39,11 +39,11 @@ enum Work {
 
 /// A kernel that can be booted.
 pub struct Kernel {
-    /// What its files are called in the test's directory: `NAME.log`, `NAME.trace`.
+    /// The name of its files in the test's directory: `NAME.log`, `NAME.trace`.
     pub name: String,
     /// The kernel with its symbols.
     pub vmlinux: PathBuf,
-    /// What a machine boots.
+    /// The image to boot.
     pub image: PathBuf,
     /// The build directory that it comes from.
     pub build: PathBuf,
@@ -53,9 +53,9 @@ pub struct Kernel {
 pub struct RewrittenKernel {
     /// The kernel.
     pub kernel: Kernel,
-    /// The directory with it and all that is beside it.
+    /// The output directory.
     pub dir: PathBuf,
-    /// What is in its report.json.
+    /// Its report.json.
     pub report: Value,
 }
 
@@ -67,7 +67,7 @@ pub struct Scenario {
 }
 
 impl KernelTest<'_> {
-    /// Does a test that panics where it fails, as [`Chain::check`] does. Prints what it spent its time on.
+    /// Runs a test that panics on failure, like [`Chain::check`]. Prints the time of each step.
     pub fn check(name: &str, test: impl FnOnce(&mut KernelTest<'_>)) {
         let start = Instant::now();
         Chain::check(name, |chain| {
@@ -81,7 +81,7 @@ impl KernelTest<'_> {
         });
     }
 
-    /// A kernel of `fixtures/kernels/`, built if it is not there yet.
+    /// Returns a kernel of `fixtures/kernels/`, built if necessary.
     pub fn kernel(&mut self, name: &str) -> Kernel {
         let build = self.recipe(name);
         Kernel {
@@ -92,14 +92,14 @@ impl KernelTest<'_> {
         }
     }
 
-    /// What `fixtures/kernels/build.sh` makes under a name.
+    /// Returns the output of `fixtures/kernels/build.sh` for a name.
     pub fn recipe(&mut self, name: &str) -> PathBuf {
         let run = Run::new(fixture("kernels/build.sh")).arg(name).limit(BUILD_LIMIT);
         let outcome = self.spend(Work::Build, |chain| chain.succeed(run));
         PathBuf::from(outcome.text().lines().last().unwrap_or_default())
     }
 
-    /// Rewrites a kernel by a plan (none if it is empty), and calls the result by a name.
+    /// Rewrites a kernel by a plan (none if it is empty), under a new name.
     pub fn rewritten(
         &mut self,
         kernel: &Kernel,
@@ -148,12 +148,12 @@ impl KernelTest<'_> {
         self.on_arm("processors", Some(kernel), &["--machine", "virt32", "--cpus", "2"])
     }
 
-    /// The web server, and what has thawed, on 32-bit ARM.
+    /// The web server, and a list of thawed pages, on 32-bit ARM.
     pub fn frozen_on_arm(&mut self) -> Scenario {
         self.on_arm("frozen", None, &["--machine", "virt32"])
     }
 
-    /// Operations of system calls that BusyBox asks for on 32-bit ARM, and others.
+    /// Operations of system calls that BusyBox requests on 32-bit ARM, and others.
     pub fn operations_on_arm(&mut self) -> Scenario {
         self.on_arm("operations", None, &["--machine", "virt32"])
     }
@@ -181,7 +181,7 @@ impl KernelTest<'_> {
         self.scenario("smp", Some(kernel), &["--cpus", "2"])
     }
 
-    /// The same, and a module that needs more than what `dummy.ko` imports.
+    /// Like [`KernelTest::smp`], with a module that needs more than the imports of `dummy.ko`.
     pub fn modules(&mut self, kernel: &Kernel) -> Scenario {
         self.scenario("modules", Some(kernel), &["--cpus", "2"])
     }
@@ -191,12 +191,12 @@ impl KernelTest<'_> {
         self.scenario("parameters", None, &[])
     }
 
-    /// Operations of system calls that BusyBox asks for, and others.
+    /// Operations of system calls that BusyBox requests, and others.
     pub fn operations(&mut self) -> Scenario {
         self.scenario("operations", None, &[])
     }
 
-    /// The web server, and then what the kernel says of its memory and of what thawed.
+    /// The web server, then the kernel's figures of memory and of thawed pages.
     pub fn frozen(&mut self) -> Scenario {
         self.scenario("frozen", None, &[])
     }
@@ -234,8 +234,8 @@ impl KernelTest<'_> {
         Scenario { name, initramfs, machine }
     }
 
-    /// Boots a kernel, with more options for `fixtures/qemu/boot.sh`. If the verdict is not PASS, panics with the end
-    /// of the console, and says whether the kernel that it was made from does better.
+    /// Boots a kernel, with further options for `fixtures/qemu/boot.sh`. If the verdict is not PASS, panics with the
+    /// end of the console, and with the result of the original kernel.
     pub fn passes(&mut self, scenario: &Scenario, kernel: &Kernel, options: &[&str]) {
         let (outcome, passed) = self.boot(scenario, &kernel.image, &kernel.name, options);
         if passed {
@@ -253,14 +253,14 @@ impl KernelTest<'_> {
         panic!("{outcome}\n{comparison}\nThe end of {}.log:\n{end}", kernel.name);
     }
 
-    /// Boots a kernel that has to complain of something, and returns what was said of that.
+    /// Boots a kernel that has to complain, and returns the outcome.
     pub fn complains(&mut self, scenario: &Scenario, kernel: &Kernel, options: &[&str]) -> Outcome {
         let (outcome, passed) = self.boot(scenario, &kernel.image, &kernel.name, options);
         assert!(!passed, "the kernel has nothing to complain of: {outcome}");
         outcome
     }
 
-    /// Boots a kernel, and returns the lines in which the scenario says what succeeded and what failed, sorted.
+    /// Boots a kernel, and returns the scenario's lines of successes and failures, sorted.
     pub fn results(&mut self, scenario: &Scenario, kernel: &Kernel) -> Vec<String> {
         let (outcome, _) = self.boot(scenario, &kernel.image, &kernel.name, &[]);
         let console = self.console(kernel);
@@ -271,13 +271,13 @@ impl KernelTest<'_> {
         results
     }
 
-    /// What a kernel that was booted wrote on its console.
+    /// Returns the console of a kernel that was booted.
     pub fn console(&self, kernel: &Kernel) -> String {
         let log = self.chain.dir().join(format!("{}.log", kernel.name));
         String::from_utf8_lossy(&fs::read(log).expect("a console's log")).replace('\r', "")
     }
 
-    /// The outcome of a boot, and whether its verdict is PASS.
+    /// Boots a kernel. Returns the outcome, and whether its verdict is PASS.
     fn boot(&mut self, scenario: &Scenario, image: &Path, name: &str, options: &[&str]) -> (Outcome, bool) {
         let run = Run::new(fixture("qemu/boot.sh")).arg("--kernel").arg(image);
         let run = run.args(["--initramfs", &scenario.initramfs, "--log", &format!("{name}.log")]);
@@ -306,13 +306,13 @@ impl RewrittenKernel {
         self.report["sizes"][when][column].as_u64().unwrap_or_else(|| panic!("no {column} {when}"))
     }
 
-    /// The names of what its removals rest on besides proofs.
+    /// The names of the assumptions of its removals.
     pub fn assumptions(&self) -> Vec<&str> {
         let list = self.report["assumptions"].as_array().expect("a list of assumptions");
         list.iter().map(|assumption| assumption["name"].as_str().expect("a name")).collect()
     }
 
-    /// By how many per cent a column fell.
+    /// The reduction of a column in per cent.
     pub fn cut(&self, column: &str) -> f64 {
         let (before, after) = (self.size("before", column) as f64, self.size("after", column) as f64);
         100.0 * (before - after) / before

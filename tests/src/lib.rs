@@ -1,24 +1,25 @@
 /*!
-What tests share, the end-to-end tests above all. They drive the real commands, as a user does, and know nothing of
-what is inside them.
+Common parts of the tests, especially the end-to-end tests. They run the real commands like a user, and do not depend
+on their internals.
 
-- [`Run`]: runs a command with a time limit and looks at what it did;
-- [`command`], [`fixture`], [`cache_dir`], [`recipe`]: where the commands, recipes and caches are;
-- [`Chain`]: runs commands, keeps what they left behind if they fail; compiles, rewrites and links programs;
-- [`Machine`]: which machine those are for, i386 unless it is said, and how they run here;
+- [`Run`]: runs a command with a time limit, and provides its outcome;
+- [`command`], [`fixture`], [`cache_dir`], [`recipe`]: the paths of commands, recipes and caches;
+- [`Chain`]: runs commands, and keeps their files if they fail; compiles, rewrites and links programs;
+- [`Machine`]: the machine of these programs, i386 by default, and how they run here;
 - [`KernelTest`]: builds, rewrites and boots kernels;
-- [`DEDUPLICATED`], [`PROPAGATED`], [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`], [`FROZEN`]: passes under which every program is tried; [`order`]: the plans for that, with [`Random`]
-  numbers; [`random_programs`]: how many random programs are tried; [`minutes`]: how long readers of bad input are;
-- [`Damage`]: damages a file, as a seed says;
-- [`elf`]: what is in an object, read without the tools under test;
+- [`DEDUPLICATED`], [`PROPAGATED`], [`SHUFFLED`], [`INSTRUMENTED`], [`EXERCISED`], [`FROZEN`]: passes for every
+  program; [`order`]: the plans for them, with [`Random`] numbers; [`random_programs`]: the number of random programs;
+  [`minutes`]: the duration of tests of bad input;
+- [`Damage`]: damages a file, determined by a seed;
+- [`elf`]: the contents of an object, read without the tools under test;
 - [`Visit`]: a page, opened in a browser;
 - [`process`]: runs tools, and commands that are expected to fail;
-- [`strace`]: which program made the calls in a log;
+- [`strace`]: the programs that made the calls in a log;
 - [`parallel`]: a thread for each core; [`parallel_on`]: a number of threads.
 
-The commands are those of the release profile, whatever the profile of the tests: a kernel takes seconds with
-one and minutes with the other. Cargo does not build the binaries of other packages for a test, so
-`cargo build --release` goes first, which `make test` does.
+The commands are those of the release profile, whatever the profile of the tests: a kernel takes seconds with one and
+minutes with the other. Cargo does not build the binaries of other packages for a test, so run `cargo build --release`
+first, as `make test` does.
 */
 
 mod browser;

@@ -1,4 +1,4 @@
-//! The machines that programs are compiled for, and how they run here.
+//! The machines that programs are compiled for, and how their programs run here.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use crate::Run;
 /// `fixtures/programs/build.sh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Machine {
-    /// i386, whose programs run as they are.
+    /// i386, whose programs run directly.
     I386,
     /// 32-bit ARM, ARM code.
     Arm,
@@ -41,7 +41,7 @@ impl Machine {
         Run::new(gcc).arg(mode)
     }
 
-    /// What runs its programs, if this machine does not.
+    /// The emulator of its programs, if this machine cannot run them.
     pub fn emulator(self) -> Option<&'static str> {
         match self {
             Machine::I386 => None,
@@ -57,8 +57,8 @@ impl Machine {
         }
     }
 
-    /// Lets scripts run a program by its path: on a foreign machine the program becomes `PATH.program`, and `PATH` a
-    /// script that has it emulated under whatever name the script is called by.
+    /// Lets scripts run a program by its path. For a foreign machine, the program becomes `PATH.program`, and `PATH` a
+    /// script that emulates it under the name by which the script is called.
     pub fn make_runnable(self, program: &Path) {
         let Some(emulator) = self.emulator() else { return };
         let whole = PathBuf::from(format!("{}.program", program.display()));

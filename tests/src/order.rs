@@ -1,5 +1,5 @@
-//! Plans that no trace would give: random functions in random order, with random parts of them hot, and others frozen;
-//! and passes in random order.
+//! Plans that no trace would produce: random functions in random order, with random parts of them hot, and others
+//! frozen; and passes in random order.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use crate::{Random, Run};
 
-/// The largest size in bytes of a random part of a function.
+/// Maximum size of a random part of a function, in bytes.
 const PART: u32 = 24;
-/// The same of one that freezes, which has to hold whole blocks.
+/// Maximum size of a random frozen part, which has to contain whole blocks.
 const FROZEN_PART: u32 = 400;
 
-/// A plan for some objects, each with the name that the rewriter gets: with a random order by block, with other random
-/// functions and parts of functions frozen, and with all constant data frozen. What is no object is left out.
+/// Returns a plan for some objects, each with its name for the rewriter: with a random order by block, with other
+/// random functions and parts of functions frozen, and with all constant data frozen. Other files are left out.
 pub fn random<'p>(objects: impl IntoIterator<Item = (&'p str, &'p Path)>, seed: u64) -> String {
     let mut random = Random::new(seed);
     let (mut ordered, mut frozen, mut data): (Vec<Value>, Vec<Value>, Vec<Value>) = Default::default();
@@ -73,7 +73,7 @@ pub fn random<'p>(objects: impl IntoIterator<Item = (&'p str, &'p Path)>, seed: 
     json!({ "schema": "kshrink/1", "order": order, "frozen": frozen }).to_string()
 }
 
-/// Random parts of a function of some bytes, by rising offset; none stands for all of it.
+/// Returns random parts of a function of this size, by rising offset; no parts mean the whole function.
 fn parts(random: &mut Random, size: u64, longest: u32) -> Vec<Value> {
     let mut parts = Vec::new();
     let mut at = u64::from(random.range(0, PART));
@@ -85,7 +85,7 @@ fn parts(random: &mut Random, size: u64, longest: u32) -> Vec<Value> {
     parts
 }
 
-/// The names of all passes: the answer to an unknown one lists them.
+/// Returns the names of all passes, from the error for an unknown one.
 pub fn all_passes() -> Vec<String> {
     let run =
         Run::kshrink("kshrink-spec").args(["--objects", "none.o", "--passes", "?", "--emit-object", "out.o"]);
@@ -96,7 +96,7 @@ pub fn all_passes() -> Vec<String> {
     list.split(", ").map(|name| name.trim().to_owned()).collect()
 }
 
-/// All passes in a random order.
+/// Returns all passes in a random order.
 pub fn shuffled(random: &mut Random, all: &[String]) -> String {
     let mut passes: Vec<&str> = all.iter().map(String::as_str).collect();
     for last in (1..passes.len()).rev() {

@@ -1,14 +1,14 @@
-//! Jobs side by side.
+//! Parallel jobs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// The results of `job` for 0 to `count`, in no particular order; a thread for each core.
+/// Runs `job` for 0 to `count` on a thread for each core, and returns the results in no particular order.
 pub fn parallel<T: Send>(count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
     parallel_on(thread::available_parallelism().map_or(1, usize::from), count, job)
 }
 
-/// The same on a number of threads, for jobs that wait more than they compute.
+/// Like [`parallel`], on a number of threads, for jobs that wait more than they compute.
 pub fn parallel_on<T: Send>(threads: usize, count: usize, job: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let work = || {

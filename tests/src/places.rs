@@ -1,18 +1,18 @@
-//! The paths of commands, fixtures, caches, and of what recipes build.
+//! The paths of commands, fixtures, caches, and the outputs of recipes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Run;
 
-/// Where cargo builds: `target/`.
+/// Returns cargo's build directory, `target/`.
 pub fn target_dir() -> PathBuf {
     // Tests run as target/PROFILE/deps/NAME-HASH.
     let test = std::env::current_exe().expect("the path of this test");
-    test.ancestors().nth(3).expect("tests lie in target/PROFILE/deps").to_path_buf()
+    test.ancestors().nth(3).expect("tests are in target/PROFILE/deps").to_path_buf()
 }
 
-/// The path of one of the workspace's commands, as `cargo build --release` left it.
+/// Returns the path of one of the workspace's commands, as built by `cargo build --release`.
 pub fn command(name: &str) -> PathBuf {
     let path = target_dir().join("release").join(name);
     assert!(path.is_file(), "{} is missing; run `cargo build --release` first", path.display());
@@ -26,7 +26,7 @@ pub fn fixture(path: &str) -> PathBuf {
     path
 }
 
-/// Where recipes keep what they fetch and build.
+/// Returns the directory where recipes keep downloads and builds.
 pub fn cache_dir() -> PathBuf {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("KSHRINK_CACHE")
@@ -34,8 +34,8 @@ pub fn cache_dir() -> PathBuf {
         .expect("a home directory, or KSHRINK_CACHE")
 }
 
-/// Runs a recipe of `fixtures/`, and returns the path that it prints last. A recipe that has nothing to do
-/// takes no time; one that builds a kernel takes minutes.
+/// Runs a recipe of `fixtures/`, and returns the path that it prints last. A recipe whose output exists takes no time;
+/// one that builds a kernel takes minutes.
 pub fn recipe(path: &str, arguments: &[&str]) -> PathBuf {
     let run = Run::new(fixture(path)).args(arguments).limit(Duration::from_secs(1800));
     let outcome = run.succeed();

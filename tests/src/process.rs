@@ -1,10 +1,10 @@
-//! Runs the tools that tests need and the commands that they are about, and looks at what these say.
+//! Running the tools that tests need and the commands under test, and checking their output.
 
 use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Debian's packages with a tool and what it needs to make programs.
+/// Returns Debian's packages with a tool and its libraries.
 fn package(tool: &str) -> &str {
     match tool {
         "gcc" => "gcc and libc6-dev",
@@ -19,8 +19,8 @@ fn package(tool: &str) -> &str {
     }
 }
 
-/// Panics, with the package to install, if there is no such tool. For one that `timeout` or another program will
-/// start, whose own error would be lost.
+/// Panics, with the package to install, if a tool is missing. For tools that `timeout` or another program starts, whose
+/// own error would be lost.
 #[track_caller]
 pub fn require(tool: &str) {
     if let Err(error) = Command::new(tool).arg("--version").output() {
@@ -28,7 +28,7 @@ pub fn require(tool: &str) {
     }
 }
 
-/// Runs a tool that has to succeed, and returns what it printed.
+/// Runs a tool that has to succeed, and returns its output.
 #[track_caller]
 pub fn run(tool: &mut Command) -> String {
     let name = tool.get_program().to_string_lossy().into_owned();
@@ -38,7 +38,7 @@ pub fn run(tool: &mut Command) -> String {
     text
 }
 
-/// Runs a command; gives its status, output and messages.
+/// Runs a command; returns its status, output and messages.
 #[track_caller]
 pub fn finish(command: &mut Command) -> (i32, String, String) {
     let Output { status, stdout, stderr } = command.output().unwrap();
@@ -46,7 +46,7 @@ pub fn finish(command: &mut Command) -> (i32, String, String) {
     (status.code().expect("no signal"), text(stdout), text(stderr))
 }
 
-/// Runs a command and expects a failure with one line that says this.
+/// Runs a command that has to fail with this status and one line that contains these words.
 #[track_caller]
 pub fn fails(command: &mut Command, status: i32, words: &str) {
     let (found, output, messages) = finish(command);

@@ -1,4 +1,4 @@
-//! Random numbers, the same everywhere and for ever, and how many random programs are tried.
+//! Random numbers that never change, and the number of random programs.
 
 use std::time::Duration;
 
@@ -37,20 +37,20 @@ impl Random {
     }
 }
 
-/// How many random programs there are, and the numbers of those that are asked for: `programs` of them unless
-/// `KSHRINK_PROGRAMS` says otherwise, or the one that `KSHRINK_SEED` says.
+/// Returns the total number of random programs, and the numbers of the selected ones: the default is `programs` of
+/// them, `KSHRINK_PROGRAMS` sets another number, and `KSHRINK_SEED` selects one.
 pub fn random_programs(programs: usize) -> (usize, Vec<usize>) {
     let programs = number("KSHRINK_PROGRAMS").unwrap_or(programs);
     let numbers = number("KSHRINK_SEED").map_or_else(|| (0..programs).collect(), |number| vec![number]);
     (programs, numbers)
 }
 
-/// How long each reader of bad input is tried, if `KSHRINK_MINUTES` says that.
+/// Returns the time for each reader of bad input, if `KSHRINK_MINUTES` is set.
 pub fn minutes() -> Option<Duration> {
     number("KSHRINK_MINUTES").map(|minutes| Duration::from_secs(60 * minutes as u64))
 }
 
-/// The number that an environment variable holds, if it is set.
+/// Returns the number in an environment variable, if it is set.
 fn number(variable: &str) -> Option<usize> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}; expected a number")))

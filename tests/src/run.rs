@@ -1,5 +1,4 @@
-//! Runs a command: every one with a time limit, because a wrongly rewritten program is as likely to hang as
-//! to crash.
+//! Running commands, always with a time limit, because a wrongly rewritten program is as likely to hang as to crash.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -11,9 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The limit of a command that was given none.
+/// The default limit of a command.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
-/// How many lines of a long output a message quotes.
+/// Number of lines of a long output that a message quotes.
 const QUOTED_LINES: usize = 30;
 
 /// A command to run.
@@ -25,25 +24,25 @@ pub struct Run {
 
 /// The outcome of a command.
 pub struct Outcome {
-    /// The command, to be pasted into a shell.
+    /// The command, for pasting into a shell.
     pub line: String,
-    /// Its exit status; 128 + N for signal N, as shells have it; `None` if it ran out of time.
+    /// Its exit status; 128 + N for signal N, as in shells; `None` if it exceeded its time.
     pub status: Option<i32>,
     /// Its standard output.
     pub stdout: Vec<u8>,
     /// Its standard error.
     pub stderr: String,
-    /// How long it took.
+    /// Its duration.
     pub time: Duration,
 }
 
 impl Run {
-    /// A program, looked for in `PATH` unless it has a slash. Its standard input is empty.
+    /// A program, searched in `PATH` unless it has a slash. Its standard input is empty.
     pub fn new(program: impl AsRef<OsStr>) -> Run {
         Run { command: Command::new(program), stdin: Vec::new(), limit: DEFAULT_LIMIT }
     }
 
-    /// One of the workspace's commands; the rewriter checks its graphs.
+    /// One of the workspace's commands; the rewriter verifies its graphs.
     pub fn kshrink(name: &str) -> Run {
         let run = Run::new(crate::command(name));
         if name == "kshrink-spec" { run.arg("--verify") } else { run }
@@ -73,19 +72,19 @@ impl Run {
         self
     }
 
-    /// Gives it this on a pipe as standard input.
+    /// Passes these bytes on a pipe as standard input.
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Run {
         self.stdin = bytes.into();
         self
     }
 
-    /// Ends it, and all that it started, after this time.
+    /// Ends it, and everything that it started, after this time.
     pub fn limit(mut self, limit: Duration) -> Run {
         self.limit = limit;
         self
     }
 
-    /// The command, to be pasted into a shell.
+    /// Returns the command, for pasting into a shell.
     pub fn line(&self) -> String {
         let dir =
             self.command.get_current_dir().map(|dir| format!("cd {} && ", shell_quoted(dir.as_os_str())));
@@ -98,12 +97,12 @@ impl Run {
         dir.unwrap_or_default() + &variables.chain(words).collect::<Vec<_>>().join(" ")
     }
 
-    /// Runs it to its end, whatever that is.
+    /// Runs it to its end, with any outcome.
     pub fn outcome(self) -> Outcome {
         let line = self.line();
         let Run { mut command, stdin, limit } = self;
         let start = Instant::now();
-        // A group of its own, so that it can be ended with its children.
+        // A process group of its own, so that it can be killed with its children.
         command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.stdin(if stdin.is_empty() { Stdio::null() } else { Stdio::piped() });
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {line}: {error}"));
@@ -112,7 +111,7 @@ impl Run {
         let (sender, receiver) = mpsc::channel();
         thread::spawn(move || {
             thread::scope(|scope| {
-                // A command that ends without reading all of its input is no error here.
+                // A command may end without reading all of its input.
                 scope.spawn(move || pipe.map(|mut pipe| pipe.write_all(&stdin)));
                 sender.send(child.wait_with_output())
             })
@@ -120,7 +119,7 @@ impl Run {
         let (output, in_time) = match receiver.recv_timeout(limit) {
             Ok(output) => (output, true),
             Err(_) => {
-                // The shell's own kill: the program of that name is in a package that a small system lacks.
+                // Uses the shell's builtin kill, because a small system may lack the program of that name.
                 let _ = Command::new("sh").args(["-c", &format!("kill -KILL -{group}")]).status();
                 (receiver.recv().expect("the thread sends once"), false)
             }
@@ -136,7 +135,7 @@ impl Run {
         }
     }
 
-    /// Runs it.
+    /// Runs the command.
     ///
     /// # Errors
     /// The outcome as text, unless it exits with 0.
@@ -145,7 +144,7 @@ impl Run {
         if outcome.status == Some(0) { Ok(outcome) } else { Err(outcome.to_string()) }
     }
 
-    /// Runs it, and panics with all there is to know unless it exits with 0.
+    /// Runs it, and panics with all details unless it exits with 0.
     pub fn succeed(self) -> Outcome {
         self.result().unwrap_or_else(|outcome| panic!("{outcome}"))
     }
@@ -157,7 +156,7 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
-    /// Whether it did what another run did: the same output, the same exit status.
+    /// Whether it equals another outcome: the same output and the same exit status.
     pub fn equals(&self, other: &Outcome) -> bool {
         self.status == other.status && self.stdout == other.stdout && self.stderr == other.stderr
     }
@@ -209,7 +208,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// A word as a POSIX shell wants it.
+/// Quotes a word for a POSIX shell.
 pub fn shell_quoted(word: &OsStr) -> String {
     let word = OsString::from(word).to_string_lossy().into_owned();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);

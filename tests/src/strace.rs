@@ -1,6 +1,6 @@
-//! Logs of `strace -f -n`, with or without `-i`: which image every call was made from.
+//! Logs of `strace -f -n`, with or without `-i`: the image that made every call.
 //!
-//! An `execve` that succeeds changes the image of its process, a new process begins with its parent's.
+//! A successful `execve` changes the image of its process; a new process begins with its parent's.
 
 use std::collections::HashMap;
 
@@ -13,18 +13,18 @@ pub struct Call<'a> {
     pub process: &'a str,
     /// The number of the call.
     pub number: u32,
-    /// The address after the instruction, which `-i` shows.
+    /// The address after the instruction, as shown by `-i`.
     pub behind: Option<u64>,
     /// Its name.
     pub name: &'a str,
-    /// The end of a call whose beginning was on a line before.
+    /// Whether this is the end of a call that began on an earlier line.
     pub resumed: bool,
-    /// What follows the name.
+    /// The text after the name.
     pub rest: &'a str,
 }
 
 impl<'a> Call<'a> {
-    /// `1234  [  20] getpid() = 1234`, or `1234  [  20] [f7f0a579] getpid() = 1234`.
+    /// Parses `1234  [  20] getpid() = 1234`, or `1234  [  20] [f7f0a579] getpid() = 1234`.
     pub fn parse(line: &'a str) -> Option<Call<'a>> {
         let (process, rest) = line.split_once(' ')?;
         let (number, mut rest) = rest.trim_start().strip_prefix('[')?.split_once("] ")?;
@@ -46,13 +46,13 @@ impl<'a> Call<'a> {
         FORKS.contains(&self.name)
     }
 
-    /// The process that it has made.
+    /// The process that it created.
     fn child(&self) -> Option<&'a str> {
         let (_, child) = self.rest.rsplit_once(" = ").filter(|_| self.forks())?;
         child.bytes().all(|byte| byte.is_ascii_digit()).then_some(child)
     }
 
-    /// The path that it names first.
+    /// The first path in it.
     fn path(&self) -> Option<&'a str> {
         self.rest.strip_prefix("(\"")?.split('"').next()
     }
@@ -65,12 +65,12 @@ impl<'a> Call<'a> {
 /// A process or thread.
 struct Process<'a, I> {
     image: I,
-    /// The path that its last `execve` named.
+    /// The path of its last `execve`.
     next: Option<&'a str>,
 }
 
-/// Shows every call of a log to `see`, with the image that its process runs; the first process begins with `first`.
-/// `enter` gives the image for the path that an `execve` has named (empty, if it named none), and the one before.
+/// Shows every call of a log to `see`, with the image of its process; the first process begins with `first`. `enter`
+/// returns the new image, given the path of an `execve` (empty if it has none) and the previous image.
 pub fn replay<'a, I: Clone>(
     log: &'a str,
     first: I,
@@ -97,7 +97,7 @@ pub fn replay<'a, I: Clone>(
             // The path of the descriptor is not known.
             "execveat" if call.succeeds() => process.image = enter("", &process.image),
             _ => {
-                // It keeps this image, even if its parent is seen to change before it is seen itself.
+                // It keeps this image, even if the log shows a change of its parent before its own first call.
                 let image = process.image.clone();
                 if let Some(child) = call.child() {
                     processes.entry(child).or_insert(Process { image, next: None });
@@ -107,8 +107,7 @@ pub fn replay<'a, I: Clone>(
     }
 }
 
-/// The parents of all processes that others have made. A process may be seen before its maker is seen to
-/// return.
+/// Returns the parents of all processes that others created. A process may occur before the end of its parent's call.
 fn parents(log: &str) -> HashMap<&str, &str> {
     let calls = log.lines().filter_map(Call::parse);
     calls.filter_map(|call| Some((call.child()?, call.process))).collect()

@@ -1,10 +1,9 @@
 /*!
 32-bit ARM programs, in Thumb code and in ARM code: the small ones of `fixtures/programs/features/` without x86
-instructions, the ARM-only ones of `fixtures/programs/arm/`, and random ones. Each has to do the same after `--passes
-none`, after `--passes reach`, with one made of identical functions, with all of its code shuffled, instrumented and
-edited, with constants propagated, with random parts frozen, and after all passes that there are in a random order;
-`none` keeps the size of its code. `KSHRINK_PROGRAMS` says how many random programs there are, `KSHRINK_SEED=N` runs
-program N alone.
+instructions, the ARM-only ones of `fixtures/programs/arm/`, and random ones. Each has to behave the same after
+`--passes none`, after `--passes reach`, with identical functions merged, with all of its code shuffled, instrumented
+and edited, with constants propagated, with random parts frozen, and after all passes in a random order; `none` keeps
+the size of its code. `KSHRINK_PROGRAMS` sets the number of random programs, `KSHRINK_SEED=N` runs program N alone.
 */
 
 use std::fs;
@@ -18,12 +17,12 @@ use kshrink_tests::{
 
 const LINK: &[&str] = &["-static", "-no-pie"];
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
-/// In ARM code, every second program has APCS frames, as kernels with frame pointers have.
+/// In ARM code, every second program has APCS frames, like kernels with frame pointers.
 const APCS_FRAMES: &str = "-mapcs-frame";
 const PASSES: [&str; 8] =
     ["none", "reach", DEDUPLICATED, SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED, FROZEN];
 
-/// Programs with x86 instructions in their sources, or that the C library for ARM does not link.
+/// Programs with x86 instructions in their sources, or that cannot be linked with the C library for ARM.
 const NOT_FOR_ARM: &[&str] = &[
     "assembler_distance",
     "call_at_end",
@@ -42,15 +41,15 @@ const NOT_FOR_ARM: &[&str] = &[
     "zeros_in_text",
 ];
 
-/// Programs that crash as they are, in Thumb code: one tags a function's address in the bit that says Thumb, and GNU ld
+/// Programs that crash even in the original, in Thumb code: one tags a function's address in the Thumb bit, and GNU ld
 /// 2.40 resolves two-byte jumps to indirect functions (`R_ARM_THM_JUMP11`) to a wrong place.
 const NOT_FOR_THUMB: &[&str] = &["indirect_functions", "tagged_function_pointer"];
 
-/// How many random programs. Program N has the seed N, or if that does not end, N + this number, and so on.
+/// Number of random programs. Program N has the seed N, or if that does not end, N + this number, and so on.
 const PROGRAMS: usize = 6;
-/// How many seeds are tried for one program.
+/// Maximum number of seeds for one program.
 const TRIES: usize = 8;
-/// On this machine, where all but those that never end take less than 0.01 s.
+/// On this machine, all programs that end take less than 0.01 s.
 const NATIVE_LIMIT: Duration = Duration::from_secs(2);
 const RUN_LIMIT: Duration = Duration::from_secs(20);
 
@@ -66,7 +65,7 @@ fn features_survive() {
     survive(&programs.iter().map(|program| sources(program)).collect::<Vec<_>>());
 }
 
-/// Each line of a program's file `flags` has those for the compiler.
+/// Each line of a program's file `flags` has the compiler flags of one variant.
 #[test]
 fn programs_for_arm_survive() {
     recipe("install.sh", &["cross"]);
@@ -107,7 +106,7 @@ fn random_program(dir: &Path, seed: usize) -> Option<PathBuf> {
     Some(source)
 }
 
-/// Whether a source, or a program's directory, is of one of these programs.
+/// Whether a source, or a program's directory, belongs to one of these programs.
 fn is_one_of(path: &Path, programs: &[&str]) -> bool {
     path.iter().any(|part| programs.iter().any(|name| part == *name))
 }
@@ -136,7 +135,7 @@ fn survive(programs: &[Vec<PathBuf>]) {
     run_all(ways.len(), |i| ways[i].clone());
 }
 
-/// Rewrites so many programs, each with its sources, the machine and the flags.
+/// Rewrites this many programs; `way` returns the sources, the machine and the flags of each.
 fn run_all<'w>(ways: usize, way: impl Fn(usize) -> (&'w [PathBuf], Machine, Vec<&'w str>) + Sync) {
     let all = order::all_passes();
     let failures: Vec<String> = parallel(ways, |i| {
@@ -190,7 +189,7 @@ fn check(
     }
     let code = |name: &str| elf::code_bytes(&chain.dir().join(name));
     let before: u64 = objects.iter().map(|object| code(object)).sum();
-    // What aligns the end of a section to four bytes is not emitted again: `.text` and `.text.startup` of each object.
+    // Padding at the end of a section to four bytes is not emitted again: `.text` and `.text.startup` of each object.
     let padding = 2 * 2 * objects.len() as u64;
     if !(before - padding..=before).contains(&code("none.o")) {
         return Err(format!("--passes none: {} bytes of code, {before} before", code("none.o")));

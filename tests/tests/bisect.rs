@@ -1,14 +1,14 @@
-//! `kshrink-spec --bisect` on programs in which it is known what makes the test fail.
+//! `kshrink-spec --bisect` on programs with a known cause of the test's failure.
 //!
-//! The command checks whether certain functions are as they were compiled, so that it is known which have to be kept for
-//! it to pass; any other answer is wrong.
+//! The command checks whether certain functions are unchanged, so it is known which ones must be kept for it to pass;
+//! any other answer is wrong.
 
 use kshrink_tests::{Chain, Outcome, Run, recipe};
 
-/// How many functions there are besides that have nothing to do with the failure.
+/// Number of functions that have nothing to do with the failure.
 const OTHERS: usize = 60;
 
-/// `half` calls what does not return; nothing calls `caller`, `planted`, `second` and `both`.
+/// `half` calls a function that does not return; nothing calls `caller`, `planted`, `second` and `both`.
 const PLANTED: &str = "
     void stop(void); int helper(int); extern int sink;
     static const int table[] = { 7, 11, 13 };
@@ -27,7 +27,7 @@ const HELPERS: &str = "
     int main(void) { return live(helper(0)) != 0; }
 ";
 
-/// Searches for what makes a command fail.
+/// Searches for the cause of a command's failure.
 fn bisect(chain: &mut Chain, passes: &str, command: &str) -> Outcome {
     recipe("install.sh", &["programs"]);
     let function = |i: usize| {
@@ -48,7 +48,7 @@ fn bisect(chain: &mut Chain, passes: &str, command: &str) -> Outcome {
     chain.attempt(run.args(["--passes", passes, "--bisect", command]))
 }
 
-/// The functions that it names, by line; panics if it found nothing.
+/// Returns the functions that it names, by line; panics if it found nothing.
 fn found(outcome: &Outcome) -> Vec<String> {
     assert_eq!(outcome.status, Some(0), "{outcome}");
     assert_eq!(outcome.stderr, "", "progress is for terminals");
@@ -63,7 +63,7 @@ fn a_removed_function_is_found_and_not_its_callers() {
         let outcome = bisect(chain, "reach", r#"nm "$1" | grep -q ' planted$'"#);
         assert_eq!(found(&outcome), ["planted"], "{outcome}");
         let text = outcome.text();
-        for part in ["planted.o:.text+0x", "removed, because nothing reaches it", "trials"] {
+        for part in ["planted.o:.text+0x", "removed as unreachable", "trials"] {
             assert!(text.contains(part), "no {part} in {text}");
         }
     });
@@ -85,7 +85,7 @@ fn two_functions_are_found_where_both_must_go() {
         let mut names = found(&outcome);
         names.sort_unstable();
         assert_eq!(names, ["planted", "second"], "{outcome}");
-        assert!(outcome.text().contains("only if all of it is"), "{outcome}");
+        assert!(outcome.text().contains("all of them together"), "{outcome}");
     });
 }
 
@@ -98,7 +98,7 @@ fn removed_data_is_found() {
     });
 }
 
-/// Nothing is removed, or what is removed is not the cause of the failure.
+/// Nothing is removed, or the removal is not the cause of the failure.
 #[test]
 fn a_function_is_found_that_was_changed_and_not_cut() {
     Chain::check("bisect-changed", |chain| {
@@ -107,7 +107,7 @@ fn a_function_is_found_that_was_changed_and_not_cut() {
         for passes in ["instrument", "reach,instrument"] {
             let outcome = bisect(chain, passes, &unchanged);
             assert_eq!(found(&outcome), ["live"], "{passes}: {outcome}");
-            assert!(outcome.text().contains("taken apart"), "{passes}: {outcome}");
+            assert!(outcome.text().contains("split and emitted"), "{passes}: {outcome}");
         }
     });
 }
@@ -115,7 +115,7 @@ fn a_function_is_found_that_was_changed_and_not_cut() {
 #[test]
 fn what_cannot_be_tested_is_said() {
     Chain::check("bisect-untestable", |chain| {
-        // It cannot be tested while `planted` is gone and `other_1` is not.
+        // It cannot be tested if `planted` is removed and `other_1` is not.
         let command = r#"nm "$1" >names; grep -q ' planted$' names && exit 0; grep -q ' other_1$' names && exit 125; false"#;
         let outcome = bisect(chain, "reach", command);
         let names = found(&outcome);
@@ -129,8 +129,8 @@ fn a_test_that_does_not_depend_on_the_rewrite_is_an_error() {
     Chain::check("bisect-errors", |chain| {
         let cases: [(&str, i32, &[&str]); 4] = [
             ("true", 2, &["passes on the rewritten program", "expected"]),
-            ("exit 125", 2, &["125", "cannot be tested"]),
-            ("echo the reason; false", 1, &["even if all functions and data are kept", "the reason"]),
+            ("exit 125", 2, &["125", "cannot run"]),
+            ("echo the reason; false", 1, &["even if all functions and data are unchanged", "the reason"]),
             ("no-such-command", 2, &["cannot run", "no-such-command"]),
         ];
         for (command, status, parts) in cases {

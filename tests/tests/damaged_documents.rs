@@ -3,9 +3,8 @@ For any damage to a kernel's build, a linked kernel, a trace, a plan or another 
 ends soon, in bounded memory, and without a panic: with its output, or with the status for bad input and one line that
 names the file.
 
-What is damaged is made by `fixtures/damaged/small.sh`. A fixed seed determines the damage, so that a failure can be
-repeated. The file that caused it is kept. `KSHRINK_MINUTES=N` damages each of them for N minutes, or as long as
-nothing fails.
+`fixtures/damaged/small.sh` makes the undamaged files. A fixed seed determines the damage, so that a failure can be
+repeated. The file that caused it is kept. `KSHRINK_MINUTES=N` damages each of them for N minutes, or until a failure.
 */
 
 use std::fs;
@@ -15,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use kshrink_tests::{Damage, Outcome, Run, command, minutes, parallel, recipe};
 
-/// How many damaged copies each reader gets.
+/// Number of damaged copies for each reader.
 const VARIANTS: usize = 100;
 /// An undamaged file takes some milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
-/// The address space that a command may use, in KiB. A size from a header that it believed would need more.
+/// The address space of a command, in KiB. A size from a header, if trusted, would need more.
 const MEMORY_LIMIT_KIB: u32 = 1 << 20;
 /// The status for bad input.
 const BAD: i32 = 2;
 
-/// What may be done to a file.
+/// The damage that suits a file.
 #[derive(Clone, Copy)]
 enum Format {
-    /// A linked kernel, or memory that is written as one.
+    /// A linked kernel, or memory in the same format.
     Program,
     /// A relocatable object.
     Object,
@@ -44,7 +43,7 @@ struct Reader {
     format: Format,
     /// The command, which runs in that directory; `@` is the damaged file.
     line: &'static str,
-    /// Whether the damaged file has to take the place of the whole one, because the command finds it itself.
+    /// Whether the damaged file has to replace the original, because the command finds it by itself.
     in_place: bool,
 }
 
@@ -101,7 +100,7 @@ const READERS: &[Reader] = &[
     ),
 ];
 
-/// What became of the damaged files of one reader.
+/// The results for the damaged files of one reader.
 #[derive(Default)]
 struct Counts {
     read: usize,
@@ -137,7 +136,8 @@ fn damaged_documents_are_read_or_refused() {
         let kept = dir.keep();
         panic!("{} failures, kept in {}:\n{}", failures.len(), kept.display(), failures.join("\n"));
     }
-    // If all damage were refused, only the beginning of each reader would be tested; if none were, nothing would be refused.
+    // If all damage were refused, only the start of each reader would be tested; if none were, no refusal would be
+    // tested.
     assert!(all_read * 10 > all && all_read * 10 < all * 9, "{all_read} of {all} were read");
 }
 
@@ -148,7 +148,7 @@ fn damage(dir: &Path, whole: &Path, number: usize, limit: Option<Duration>) -> C
     let work = dir.join(number.to_string());
     Run::new("cp").arg("-a").arg(whole).arg(&work).succeed();
     let intact = run(&work, &READERS[number], &bytes, "intact");
-    assert_eq!(intact.status, Some(0), "what is whole is read: {intact}");
+    assert_eq!(intact.status, Some(0), "an undamaged file is read: {intact}");
     let mut counts = Counts::default();
     let start = Instant::now();
     for variant in 0.. {
@@ -178,10 +178,10 @@ fn damage(dir: &Path, whole: &Path, number: usize, limit: Option<Duration>) -> C
     counts
 }
 
-/// Runs a reader on a damaged file, which is removed again.
+/// Runs a reader on a damaged file, and removes the file.
 fn run(work: &Path, reader: &Reader, bytes: &[u8], name: &str) -> Outcome {
     let path = work.join(if reader.in_place { reader.file } else { name });
-    // An archive is thin: it names its members, and is rewritten where it lies.
+    // An archive is thin: it names its members, so the damaged copy must be in the same directory.
     fs::write(&path, bytes).expect("a damaged file");
     let mut words = reader.line.split(' ').map(|word| if word == "@" { name } else { word });
     let program: PathBuf = command(words.next().unwrap_or_default());
@@ -197,20 +197,20 @@ fn run(work: &Path, reader: &Reader, bytes: &[u8], name: &str) -> Outcome {
 /// Whether a damaged file was read.
 ///
 /// # Errors
-/// What is wrong with the outcome.
+/// The problem of the outcome.
 fn check(reader: &Reader, name: &str, outcome: &Outcome) -> Result<bool, &'static str> {
     let command = reader.line.split(' ').next().unwrap_or_default();
     match outcome.status {
-        // `syscall-scan diff` exits with 1 where plans differ, as diff does.
+        // Like diff, `syscall-scan diff` exits with 1 if plans differ.
         Some(0) => Ok(true),
         Some(1) if reader.line.starts_with("syscall-scan diff") && outcome.stderr.is_empty() => Ok(true),
         Some(BAD) | Some(1) if reader.in_place => {
-            // A damaged build may name a file that is not there.
+            // A damaged build may name a missing file.
             let errors = outcome.stderr.lines().filter(|line| line.contains("error: ")).count();
             if errors == 1 && outcome.stdout.is_empty() { Ok(false) } else { Err("no clear error") }
         }
         Some(BAD) => {
-            // A subcommand names itself, too.
+            // A subcommand's errors contain its name, too.
             let mut errors = outcome.stderr.lines().filter_map(|line| {
                 let (name, error) = line.split_once(": error: ")?;
                 name.starts_with(command).then_some(error)

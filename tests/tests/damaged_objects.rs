@@ -2,8 +2,8 @@
 For any damage to an object, `kcfg` and `kshrink-spec` end soon, in bounded memory, and without a panic: with the whole
 output, or with the status for bad input, one line with the error, and no output at all.
 
-The objects that are damaged are those of `fixtures/cfg/small.sh`. A fixed seed determines the damage, so that a
-failure can be repeated. The file that caused it is kept.
+The undamaged objects are those of `fixtures/cfg/small.sh`. A fixed seed determines the damage, so that a failure can
+be repeated. The file that caused it is kept.
 */
 
 use std::fs;
@@ -14,15 +14,15 @@ use goblin::elf::Elf;
 use goblin::elf::sym::STB_LOCAL;
 use kshrink_tests::{Damage, Outcome, Run, command, parallel, recipe};
 
-/// How many damaged copies are made of each object.
+/// Number of damaged copies of each object.
 const VARIANTS: usize = 15;
 /// An undamaged object takes some milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
-/// The address space that a command may use, in KiB. A size from a header that it believed would need more.
+/// The address space of a command, in KiB. A size from a header, if trusted, would need more.
 const MEMORY_LIMIT_KIB: u32 = 1 << 20;
 /// The status for bad input.
 const BAD: i32 = 2;
-/// Errors that are about all of the input, and name no file.
+/// Errors about the whole input, which name no file.
 const OF_ALL: [&str; 3] =
     ["no object defines the entry point", "cannot lift ", "cannot rewrite objects for "];
 
@@ -30,7 +30,7 @@ const OF_ALL: [&str; 3] =
 struct Intact {
     name: String,
     bytes: Vec<u8>,
-    /// A symbol that it defines, to enter the program by.
+    /// A symbol that it defines, as the entry of the program.
     entry: String,
 }
 
@@ -63,7 +63,7 @@ fn damaged_objects_are_rewritten_or_refused() {
         let listed: Vec<&str> = failures.iter().take(10).map(|failure| failure.as_str()).collect();
         panic!("{} failures, kept in {}:\n{}", failures.len(), kept.display(), listed.join("\n"));
     }
-    // If all damage were refused, only the reader would be tested; if none were, the reader would not be.
+    // If all damage were refused, only the reader would be tested; if none were, the reader would not be tested.
     let count =
         |which: fn(&(bool, bool)) -> bool| outcomes.iter().flatten().filter(|done| which(done)).count();
     for (what, count) in [("printed", count(|done| done.0)), ("rewritten", count(|done| done.1))] {
@@ -83,14 +83,14 @@ fn whole_objects(dir: &Path) -> Vec<Intact> {
         let elf = Elf::parse(&bytes).expect("an object");
         let mut defined =
             elf.syms.iter().filter(|symbol| symbol.st_shndx != 0 && symbol.st_bind() != STB_LOCAL);
-        // What defines no global symbol cannot be entered.
+        // An object without a global definition has no entry.
         let entry = defined.next().and_then(|symbol| elf.strtab.get_at(symbol.st_name))?.to_owned();
         Some(Intact { name: path.file_stem().expect("a name").to_string_lossy().into_owned(), bytes, entry })
     };
     paths.into_iter().filter_map(whole).collect()
 }
 
-/// Runs a command that writes `out`, and says whether it succeeded.
+/// Runs a command that writes `out`, and returns whether it succeeded.
 fn run(work: &Path, words: &[&str]) -> Result<bool, String> {
     let limited = format!("ulimit -c 0; ulimit -v {MEMORY_LIMIT_KIB}; exec \"$0\" \"$@\"");
     let run = Run::new("sh").dir(work).args(["-c", &limited]).arg(command(words[0])).args(&words[1..]);

@@ -2,8 +2,8 @@
 For any damage to a program, the scanner ends soon, in bounded memory, and without a panic: with a plan, or with the
 status for bad input and one line that names the file.
 
-The programs that are damaged are small ones for all machines (`fixtures/programs/scan/small.sh`). A fixed seed
-determines the damage, so that a failure can be repeated. The file that caused it is kept.
+The undamaged programs are small ones for all machines (`fixtures/programs/scan/small.sh`). A fixed seed determines the
+damage, so that a failure can be repeated. The file that caused it is kept.
 */
 
 use std::fs;
@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use kshrink_tests::{Damage, Outcome, Run, command, parallel, recipe};
 
-/// How many damaged copies are made of each program.
+/// Number of damaged copies of each program.
 const VARIANTS: usize = 45;
 /// An undamaged program of this size takes some milliseconds.
 const TIME_LIMIT: Duration = Duration::from_secs(20);
-/// The address space that the scanner may use, in KiB. A size from a header that it believed would need more.
+/// The address space of the scanner, in KiB. A size from a header, if trusted, would need more.
 const MEMORY_LIMIT_KIB: u32 = 1 << 20;
 /// The status for bad input.
 const BAD: i32 = 2;
@@ -52,7 +52,7 @@ fn damaged_programs_are_scanned_or_refused() {
         let listed: Vec<&str> = failures.iter().take(10).map(|failure| failure.as_str()).collect();
         panic!("{} failures, kept in {}:\n{}", failures.len(), kept.display(), listed.join("\n"));
     }
-    // If all damage were refused, only the reading of headers would be tested; if none were, that would not be.
+    // If all damage were refused, only the reading of headers would be tested; if none were, it would not be tested.
     let scanned = outcomes.iter().filter(|outcome| matches!(outcome, Ok(true))).count();
     assert!(scanned * 10 > outcomes.len(), "only {scanned} of {} were scanned", outcomes.len());
     assert!(scanned * 10 < outcomes.len() * 9, "as many as {scanned} of {} were scanned", outcomes.len());

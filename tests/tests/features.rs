@@ -1,9 +1,9 @@
 /*!
-Small programs, one for each thing that objects can hold and that a rewriter can get wrong: thread-local
-variables, tables that the linker puts together, labels as values, merged strings, section groups, and so on.
+Small programs, one for each feature of objects that a rewriter can get wrong: thread-local variables, tables that the
+linker assembles, labels as values, merged strings, section groups, and so on.
 
 Each directory of `fixtures/programs/features/` is a program. It is compiled in all of [`WAYS`] at all of [`LEVELS`],
-or in the ways that a file `flags` beside it says, one a line, and has to do the same after `--passes none`, after
+or with the flags in its file `flags`, one variant per line. It has to behave the same after `--passes none`, after
 `--passes reach`, with identical functions folded, with constants propagated, and with all of its code shuffled,
 instrumented, and edited in every way. The results of `none`, `reach` and `icf` must not change when they are rewritten
 again.
@@ -54,13 +54,13 @@ fn features_survive() {
     assert!(failures.is_empty(), "{} of {} failed\n\n{}", failures.len(), cases.len(), failures.join("\n\n"));
 }
 
-/// How a program is made.
+/// A way to make a program.
 struct Way {
     compile: Vec<String>,
     link: &'static [&'static str],
 }
 
-/// The ways in which a program is made.
+/// Returns the ways in which a program is made.
 fn ways(program: &Path) -> Vec<Way> {
     if let Ok(lines) = fs::read_to_string(program.join("flags")) {
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
@@ -93,7 +93,7 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
     {
         let object = format!("{passes}.o");
         let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
-        // The other passes need a plan, which is about the original code.
+        // The other passes need a plan, which describes the original code.
         if ["none", "reach", DEDUPLICATED].contains(&passes) {
             chain.rewrites_to_itself(&object, "main", passes, &rewritten)?;
         }
@@ -110,7 +110,7 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
     Ok(())
 }
 
-/// What is in a directory, in order.
+/// Returns the entries of a directory, in order.
 fn entries(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();

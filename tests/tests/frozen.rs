@@ -1,4 +1,4 @@
-//! What `frozen-pack plan` says of a real kernel: what freezes, what is pinned and why, and what it refuses.
+//! The output of `frozen-pack plan` for a real kernel: frozen code, pinned code with reasons, and refusals.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use kshrink_tests::elf::{build_id, globals};
 use kshrink_tests::{KernelTest, Outcome, Run};
 use serde_json::{Value, json};
 
-/// It takes seconds, and longer beside other tests.
+/// It takes seconds, and longer next to other tests.
 const PLAN_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// A plan with a coverage in which one function ran, given its name and size.
+/// Returns a plan with a coverage in which one function ran, given its name and size.
 fn coverage(name: &str, size: u64) -> String {
     let run = json!({"source": "qemu", "trace": "t", "kernel": "vmlinux", "unknown": 0});
     let function = json!({"name": name, "section": ".text", "size": size, "first": 0});
@@ -30,7 +30,7 @@ fn size_of(vmlinux: &Path, function: &str) -> u64 {
     graph["functions"][0]["size"].as_u64().expect("a size")
 }
 
-/// The number in a row of the table, and the percentage behind it, of code.
+/// Returns the number in a row of the table, and the percentage after it, for code.
 fn row(table: &str, label: &str) -> (u64, f64) {
     let line = table.lines().find(|line| line.starts_with(&format!("{label}  ")));
     let line = line.unwrap_or_else(|| panic!("no {label} in\n{table}"));
@@ -79,7 +79,7 @@ fn wishes_and_questions() {
         let pinned = says(&["--why", "get_page_from_freelist"]);
         assert!(pinned.contains("are pinned: the page allocator"), "{pinned}");
         let before = says(&["--why", "e820__range_add"]);
-        assert!(before.contains("they lie in .init.text"), "{before}");
+        assert!(before.contains("they are in .init.text"), "{before}");
         let wish = says(&["--pin", "vfs_read", "--why", "vfs_read"]);
         assert!(wish.contains("are pinned by --pin"), "{wish}");
         let list = says(&["--pinned"]);
@@ -92,7 +92,8 @@ fn wishes_and_questions() {
 fn data_that_was_not_read_freezes() {
     KernelTest::check("data_that_was_not_read_freezes", |test| {
         let vmlinux = test.kernel("web-i386").vmlinux;
-        // This function names three constants: of one the trace has seen two bytes read, of two nothing.
+        // This function names three constants. The trace has seen reads of two bytes of one of them, and of none of the
+        // other two.
         let names = ["__start_rodata", "__end_rodata", "ext2_file_inode_operations"];
         let [(start, _), (end, _), (read, _)] = globals(&vmlinux, names);
         let reads = |build_id: &str| {
@@ -118,19 +119,19 @@ fn data_that_was_not_read_freezes() {
         assert_eq!(warnings, "");
         let (text, _) = why(&covered(&[&told]), "ext2_aops");
         assert!(text.contains("bytes freeze"), "{text}");
-        // Parts that must not be absent do not freeze, whether they were read or not.
+        // Pinned data does not freeze, whether it was read or not.
         let (text, _) = why(&covered(&[&told]), "zone_names");
         assert!(text.contains("bytes are pinned"), "{text}");
 
-        // A trace that does not tell, or whose addresses are of another link, could have seen anything being read that the
-        // code names which ran.
+        // A trace that does not record reads, or is of another link, could have missed reads of any data that executed
+        // code names.
         let other = reads("0123456789abcdef");
         let silent = "the trace other.log does not say what data was read";
         let moved = "the trace boot.log is of another link of the kernel";
         let cases = [([&told, &without], silent), ([&told, &other], moved)];
         for (runs, warning) in cases {
             let (text, warnings) = why(&covered(&runs), "ext2_aops");
-            assert!(text.contains("bytes do not freeze: something that is not cold names them"), "{text}");
+            assert!(text.contains("bytes do not freeze: code or data that is not cold names them"), "{text}");
             assert!(warnings.contains(warning), "{warnings}");
         }
     });

@@ -1,5 +1,5 @@
-//! `make install` puts every command in its place, with man pages that name all options and with completions, and
-//! `make uninstall` takes all of it away again.
+//! `make install` installs every command, with man pages that name all options and with completions, and
+//! `make uninstall` removes all of it.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,7 @@ fn make(target: &str, destination: &Path) {
     run.env("CARGO_TARGET_DIR", built).succeed();
 }
 
-/// The packages that have a command.
+/// Returns the packages that have a command.
 fn commands() -> BTreeSet<String> {
     let packages =
         fs::read_dir(workspace().join("crates")).expect("crates/").map(|entry| entry.expect("a crate"));
@@ -37,7 +37,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The options and the subcommands that a help lists. Their lines are indented by two to six spaces.
+/// Returns the options and the subcommands that a help text lists. Their lines are indented by two to six spaces.
 fn listed(help: &str) -> (BTreeSet<String>, Vec<String>) {
     let (mut options, mut subcommands, mut heading) = (BTreeSet::new(), Vec::new(), "");
     for line in help.lines().filter(|line| !line.is_empty()) {
@@ -59,7 +59,7 @@ fn listed(help: &str) -> (BTreeSet<String>, Vec<String>) {
     (options, subcommands)
 }
 
-/// Compares the page of a command with its help, and those of its subcommands. Returns how many options there are.
+/// Compares the man page of a command and its subcommands with their help. Returns the number of options.
 fn check_pages(command: &Path, subcommands: &[&str], pages: &Path) -> usize {
     let help = Run::new(command).args(subcommands).arg("--help").succeed().text();
     let name = [&[command.file_name().expect("a name").to_str().expect("UTF-8")], subcommands].concat();

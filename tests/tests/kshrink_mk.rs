@@ -1,4 +1,4 @@
-//! `share/kshrink.mk` as `make install` leaves it, included by a Makefile outside of the repository.
+//! `share/kshrink.mk`, as installed by `make install`, included by a Makefile outside of the repository.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use kshrink_tests::{Chain, KernelTest, Run, command, fixture, recipe};
 /// A relink takes half a minute on a quiet machine, and `frozen` makes two.
 const LIMIT: Duration = Duration::from_secs(30 * 60);
 
-/// A directory of a user: an installation, an initramfs, and a Makefile with some settings.
+/// Prepares a user's directory: an installation, an initramfs, and a Makefile with some settings.
 fn prepare(chain: &mut Chain, settings: &str) {
     let repository = fixture("").parent().expect("fixtures/ is in the workspace").to_path_buf();
     let target = command("kelf").ancestors().nth(2).expect("target/release/kelf").to_path_buf();
@@ -25,7 +25,7 @@ fn prepare(chain: &mut Chain, settings: &str) {
     chain.write("Makefile", makefile);
 }
 
-/// The settings for a kernel.
+/// Returns the settings for a kernel.
 fn settings(build: &Path) -> String {
     let build = build.display();
     format!(
@@ -38,7 +38,7 @@ fn make(arguments: &[&str]) -> Run {
     Run::new("make").args(arguments).limit(LIMIT)
 }
 
-/// The targets that are made again, as make would print them. Settings and lists are always looked at.
+/// Returns the targets that make would rebuild. Settings and lists are always checked.
 fn remade(chain: &mut Chain, arguments: &[&str]) -> Vec<String> {
     let text = chain.succeed(make(arguments)).text();
     let names = text.lines().filter_map(|line| line.strip_prefix("  KSHRINK kshrink/"));
@@ -52,7 +52,7 @@ fn boots(chain: &mut Chain, image: &str) {
     assert!(verdict.contains("SCENARIO boot: PASS"), "{image}: {verdict}");
 }
 
-/// The files below a directory that are not complete.
+/// Returns the incomplete files below a directory.
 fn partial(directory: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(directory).expect("a directory").map(|entry| entry.expect("an entry").path());
     let files = entries
@@ -98,7 +98,7 @@ fn missing_settings_are_named() {
             assert!(outcome.stderr.contains(message), "no '{message}' in\n{outcome}");
         }
         assert_eq!(partial(chain.dir()), Vec::<PathBuf>::new());
-        // The targets of the file are not the default of a Makefile that includes it.
+        // The targets of the file do not become the default of a Makefile that includes it.
         let outcome = chain.attempt(make(&[]));
         assert!(outcome.stderr.contains("No targets"), "{outcome}");
     });
@@ -119,13 +119,13 @@ fn a_kernel_is_traced_and_shrunk() {
         assert!(table.contains("original/vmlinux") && table.contains("shrunk/vmlinux"), "{table}");
         assert_eq!(partial(chain.dir()), Vec::<PathBuf>::new());
         let trace = fs::read_to_string(chain.dir().join("kshrink/trace.json")).expect("a plan");
-        assert!(trace.contains("start_kernel"), "the trace does not tell of the boot");
+        assert!(trace.contains("start_kernel"), "the trace lacks the boot");
         // The plan depends on the command line, the scan does not.
         let again = remade(chain, &["kshrink/static.json", "KSHRINK_CMDLINE=console=ttyS0"]);
         assert_eq!(again, ["static.json"]);
         chain.succeed(Run::new("touch").arg("root/bin/new"));
         assert_eq!(remade(chain, &["kshrink/scan.json"]), ["scan.json"]);
-        // The kernel that was made boots.
+        // The resulting kernel boots.
         boots(chain, "kshrink/shrunk/bzImage");
         let newer = Run::new("find").arg(&kernel.build).args(["-newer", "Makefile"]);
         assert_eq!(chain.succeed(newer).text(), "", "the build directory was written to");

@@ -1,13 +1,13 @@
 /*!
-Real programs, compiled from Debian's sources for i386, and for 32-bit ARM in ARM code and in Thumb code, go through
-the rewriter as lists of objects and must behave as before: zlib, bzip2, Lua, SQLite and BusyBox. A script of
-`fixtures/programs/workloads/` exercises each, with the project's own test suite if there is one. Programs for ARM,
-which are emulated, are given less to do, and so are those that would take minutes.
+Real programs, compiled from Debian's sources for i386, and for 32-bit ARM in ARM code and in Thumb code, are rewritten
+as lists of objects and must behave as before: zlib, bzip2, Lua, SQLite and BusyBox. A script of
+`fixtures/programs/workloads/` exercises each, with the project's own test suite if there is one. Emulated programs
+(for ARM) and slow programs get smaller workloads.
 
 The programs are built once and kept in the cache (`fixtures/programs/build.sh`). Each is linked six times: from its
-objects, from what `--passes none`, `--passes reach` and `icf` behind that make of them, and with all of its code
-shuffled and instrumented, and edited in every way. The results of the first three must not change when they are
-rewritten again.
+objects, from the results of `--passes none`, `--passes reach` and a further `icf`, and with all of its code shuffled
+and instrumented, and edited in every way. The results of the first three must not change when they are rewritten
+again.
 */
 
 use std::fs;
@@ -23,13 +23,13 @@ use kshrink_tests::{
 
 /// BusyBox's test suite takes 40 s on a quiet machine, the others less.
 const WORKLOAD_LIMIT: Duration = Duration::from_secs(400);
-/// What workloads do: all, or a part that takes seconds.
+/// The extent of workloads: complete, or a part that takes seconds.
 const AT_LENGTH: &[&str] = &[];
 const BRIEFLY: &[&str] = &["brief"];
-/// As the objects are compiled.
+/// The same as for the objects.
 const LINK: &[&str] = &["-static", "-no-pie"];
 const ORIGINAL: &str = "original";
-/// A directory for each: what the linker is given, and what `--passes` is given.
+/// A directory for each variant, with its object lists and passes.
 const VARIANTS: [&str; 8] =
     [ORIGINAL, "none", "reach", DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN];
 
@@ -107,8 +107,8 @@ fn busybox_for_arm() {
     }
 }
 
-/// Links and runs all variants of the programs of a build, and compares. `length` is for the workload, which has to
-/// print some lines, or it tests nothing.
+/// Links and runs all variants of the programs of a build, and compares. `length` is an option of the workload, which
+/// has to print some lines, or it tests nothing.
 fn does_what_it_did_before(name: &str, machine: Machine, length: &[&str], least_lines: usize) {
     let build = recipe("programs/build.sh", &[name, machine.name()]);
     let what = format!("{name} for {}", machine.name());
@@ -147,7 +147,7 @@ fn link_all(chain: &mut Chain, what: &str, machine: Machine, build: &Path) -> Re
     Ok(())
 }
 
-/// Links a program in every variant, and returns what became of its code.
+/// Links a program in every variant, and returns the changes of its code size.
 fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String> {
     let list = |suffix: &str| {
         let path = build.join(format!("{program}.{suffix}"));
@@ -203,12 +203,12 @@ fn link(chain: &mut Chain, build: &Path, program: &str) -> Result<String, String
         after.code_bytes - folded.code_bytes,
     );
     for (reason, count) in &rewritten.opaque {
-        text += &format!("; carried whole: {count} × {reason}");
+        text += &format!("; opaque: {count} × {reason}");
     }
     Ok(text)
 }
 
-/// Runs the workload with the programs of one variant, under paths that are the same for every variant.
+/// Runs the workload with the programs of one variant, under the same paths for every variant.
 fn work(dir: &Path, variant: &str, name: &str, length: &[&str], build: &Path) -> Outcome {
     let script = fixture(&format!("programs/workloads/{name}.sh"));
     let run = Run::new("sh").arg(script).arg("../bin").arg(build).args(length);

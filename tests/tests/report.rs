@@ -1,12 +1,12 @@
-//! What the report of a rewritten program says that its removals rest on.
+//! The assumptions in the report of a rewritten program.
 
 use kshrink_tests::{Chain, Run, fixture};
 
-/// The names behind `rests on:` in the report of a program rewritten with these passes.
+/// Returns the names after `assumptions:` in the report of a program rewritten with these passes.
 fn rests_on(chain: &mut Chain, passes: &str) -> Vec<String> {
     let run = Run::kshrink("kshrink-spec").args(["--objects", "arrays.o", "--entry", "main"]);
     let report = chain.succeed(run.args(["--passes", passes, "--emit-object", "small.o"])).stderr;
-    let names = report.lines().filter_map(|line| line.strip_prefix("rests on: "));
+    let names = report.lines().filter_map(|line| line.strip_prefix("assumptions: "));
     names.flat_map(|names| names.split(", ")).map(str::to_owned).collect()
 }
 
@@ -19,7 +19,7 @@ fn removals_rest_on_what_applies_to_the_program() {
         for name in ["addresses-are-held", "compilers-type-their-functions"] {
             assert!(names.iter().any(|found| found == name), "no {name} in {names:?}");
         }
-        // Those are of kernels.
+        // These assumptions are for kernels only.
         for name in ["bugs-are-fatal", "entries-serve-their-sites", "plan-is-complete"] {
             assert!(!names.iter().any(|found| found == name), "{name} in {names:?}");
         }

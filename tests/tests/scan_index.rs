@@ -1,4 +1,4 @@
-//! The index of the programs in `fixtures/programs/scan/` has a line for each of them, and for nothing else.
+//! The index of the programs in `fixtures/programs/scan/` has exactly one line for each of them.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,11 +1,11 @@
-//! Features of user programs that a rewritten object loses: wrapped symbols, exception handlers, and the identity of calls by
-//! their return addresses.
+//! Features of user programs that a rewritten object loses: wrapped symbols, exception handlers, and calls that are
+//! identified by their return addresses.
 
 use kshrink_tests::{Chain, Machine, Outcome, Run, fixture};
 
 const STATIC: [&str; 2] = ["-static", "-no-pie"];
 
-/// Compiles programs of `fixtures/programs/links/`, each to an object of its name.
+/// Compiles programs of `fixtures/programs/links/`, each to an object with its name.
 fn compile(chain: &mut Chain, names: &[&str], flags: &[&str]) -> Vec<String> {
     let compile = |name: &&str| {
         let object = format!("{name}.o");
@@ -42,16 +42,16 @@ fn wrapped_symbols_are_refused_or_wrapped() {
             assert!(refused.stderr.contains("add --wrap foo"), "{refused}");
             let outcome = rewrite(chain, &objects, &["--passes", passes, "--wrap", "foo"]);
             assert_eq!(outcome.status, Some(0), "{outcome}");
-            // The link wraps nothing any more, whether it is told to or not.
+            // The link has nothing left to wrap, with or without the option.
             for flags in [&wraps[..], &[]] {
                 assert_eq!(output(chain, "new", &["new.o"], flags), expected, "{passes} {flags:?}");
             }
         }
-        // A wrapper that is linked later: what it wraps is not among the objects.
+        // The wrapper is linked later: the wrapped symbol is not among the objects.
         let outcome = rewrite(chain, &objects[..1], &["--passes", "reach"]);
         assert_eq!(outcome.status, Some(0), "{outcome}");
         assert_eq!(output(chain, "new", &["new.o", "foo.o", "wrapper.o"], &wraps), expected);
-        // That nothing else is wrapped is assumed.
+        // The rewriter assumes that nothing else is wrapped.
         let outcome = rewrite(chain, &objects[..2], &["--passes", "reach"]);
         assert!(outcome.stderr.contains("links-wrap-what-is-said"), "{outcome}");
     });
@@ -69,7 +69,7 @@ fn handlers_are_refused_or_reported() {
         assert!(refused.stderr.contains("cleanup.o: it has exception handlers or cleanups"), "{refused}");
         let outcome = rewrite(chain, &objects, &["--passes", "none", "--drop-handlers"]);
         assert_eq!(outcome.status, Some(0), "{outcome}");
-        let left_out = "left out: exception handlers and cleanups, which will not run, of cleanup.o\n";
+        let left_out = "left out: exception handlers and cleanups of cleanup.o, which will not run\n";
         assert!(outcome.stderr.contains(left_out), "{outcome}");
         // Without `-fexceptions`, the C library runs cleanups itself.
         for flags in [&["-fno-exceptions"][..], &["-fno-exceptions", "-funwind-tables"]] {
@@ -84,7 +84,7 @@ fn handlers_are_refused_or_reported() {
     }
 }
 
-/// The assumption is applied, and said.
+/// The assumption is applied and reported.
 #[test]
 fn calls_in_identical_code_return_to_one_place() {
     Chain::check("calls_in_identical_code_return_to_one_place", |chain| {

@@ -6,27 +6,27 @@ use clap::{Parser, ValueEnum};
 
 use crate::table::Column;
 
-/// Says which boot parameters a Linux kernel has and what they cost, and which ones a command line needs
+/// Lists the boot parameters of a Linux kernel and their cost, and plans a kernel for one command line
 ///
-/// Reads the objects that the kernel's build linked, found from the path of its vmlinux. Without --cmdline, prints a table
-/// of all parameters (early_param, __setup, core_param, module_param). With it, adds the section `params` to the plan:
-/// `kshrink-spec` then removes the parameters that the command line does not name, and sets variables of simple types for
-/// good.
+/// Reads the objects that the kernel's build linked, found from the path of its vmlinux. Without --cmdline, prints a
+/// table of all parameters (early_param, __setup, core_param, module_param). With --cmdline, adds the section `params`
+/// to the plan: `kshrink-spec` then removes the parameters that the command line does not name, and fixes variables of
+/// simple types.
 #[derive(Parser, Debug)]
 #[command(
     version,
     after_help = "\
 Examples:
   cmdline-spec build/vmlinux
-      what the kernel understands, and the bytes that each parameter keeps alive by itself
+      list the kernel's parameters, and the bytes that each one retains
   cmdline-spec build/vmlinux --sort name --json
-      the same for programs
+      list them as JSON
   cmdline-spec build/vmlinux --cmdline 'console=ttyS0 panic=-1' | kshrink-spec build/vmlinux -o out
-      a kernel for this command line
+      make a kernel for this command line
   syscall-scan busybox | cmdline-spec build/vmlinux --cmdline 'quiet' | kshrink-spec build/vmlinux -o out
-      and for the system calls of BusyBox
+      make a kernel for this command line and the system calls of BusyBox
   cmdline-spec build/vmlinux --cmdline '' --fix panic_on_oops=1 --on-mismatch panic -o plan.json
-      a variable that stays 1; the kernel stops if its command line asks for something that it no longer has
+      fix a variable to 1; the kernel panics if its command line asks for something that was removed
 
 Exit status:
   0  success
@@ -41,29 +41,29 @@ pub struct Arguments {
     #[arg(long, value_name = "STRING")]
     pub cmdline: Option<String>,
 
-    /// The boot configuration of a kernel that reads one (CONFIG_BOOT_CONFIG)
+    /// The boot configuration, if the kernel reads one (CONFIG_BOOT_CONFIG)
     #[arg(long, value_name = "FILE", requires = "cmdline")]
     pub bootconfig: Option<PathBuf>,
 
-    /// Set a variable for good: its symbol, or FILE:SYMBOL for a local one, and an integer; repeatable
+    /// Fix a variable: its symbol, or FILE:SYMBOL for a local one, and an integer; repeatable
     #[arg(long, value_name = "VARIABLE=VALUE", value_parser = parse_fix, requires = "cmdline")]
     pub fix: Vec<(String, String)>,
 
-    /// Set the variable of this parameter, or of --fix, even if it may change while the kernel runs; repeatable
+    /// Fix the variable of this parameter, or of --fix, even if it may change while the kernel runs; repeatable
     #[arg(long, value_name = "NAME", requires = "cmdline")]
     pub force: Vec<String>,
 
-    /// Remove also parameters whose files in /sys/module/*/parameters can be read, but not written to
+    /// Also remove parameters whose files in /sys/module/*/parameters can be read, but not written to
     #[arg(long, requires = "cmdline")]
     pub remove_read_only: bool,
 
-    /// What the rewritten kernel does if its command line asks for what was removed, or fixed otherwise: say so on the
-    /// console, or stop as well
+    /// What the rewritten kernel does if its command line asks for a removed parameter, or for another value of a fixed
+    /// one: print a warning on the console, or panic
     #[arg(long, value_enum, default_value_t = Mismatch::Warn, requires = "cmdline")]
     pub on_mismatch: Mismatch,
 
-    /// The plan to add to; `-` is standard input, which is the default where something is piped in. Figures are for the
-    /// kernel without the system calls that it says are unused
+    /// The plan to add to; `-` is standard input, the default if input is piped in. Figures are for the kernel without
+    /// the system calls that the plan lists as unused
     #[arg(short, long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
@@ -71,7 +71,7 @@ pub struct Arguments {
     #[arg(long)]
     pub assume_complete: bool,
 
-    /// What the table is sorted by
+    /// The column to sort the table by
     #[arg(long, value_enum, default_value_t = Column::Keeps, conflicts_with = "cmdline")]
     pub sort: Column,
 
@@ -79,17 +79,17 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "cmdline")]
     pub json: bool,
 
-    /// Where to write
+    /// The output file
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
 }
 
-/// What the kernel does with another command line.
+/// The reaction of the kernel to another command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Mismatch {
-    /// It says so.
+    /// Print a warning.
     Warn,
-    /// It says so and stops.
+    /// Print a message and panic.
     Panic,
 }
 

@@ -2,21 +2,21 @@
 The part of a boot configuration that becomes a command line (lib/bootconfig.c,
 Documentation/admin-guide/bootconfig.rst): the values of keys below `kernel`.
 
-A key is a chain of words with dots between. Braces prefix all keys within them. Values are words or quoted strings,
-and lists have commas. What the kernel would refuse is an error here.
+A key is a chain of words separated by dots. Braces prefix all keys within them. Values are words or quoted strings,
+and lists have commas. Anything that the kernel would refuse is an error here.
 */
 
 use crate::line::Word;
 
-/// The size in bytes above which the kernel reads no boot configuration (`XBC_DATA_MAX`).
+/// The largest boot configuration that the kernel reads, in bytes (`XBC_DATA_MAX`).
 const MAX_SIZE: usize = 32 * 1024 - 1;
-/// The most braces that may be open at the same time (`XBC_DEPTH_MAX` is one more).
+/// Maximum number of open braces (`XBC_DEPTH_MAX` is one more).
 const MAX_BRACES: usize = 15;
 
 /// A key and its values.
 type Entry = (String, Vec<String>);
 
-/// The words that a boot configuration adds to the front of the command line: one for each value.
+/// Returns the words that a boot configuration adds to the front of the command line: one for each value.
 ///
 /// # Errors
 /// The line, counted from 1, and what was expected there.
@@ -48,7 +48,7 @@ struct Parser<'t> {
 }
 
 impl<'t> Parser<'t> {
-    /// Statements up to the closing brace of so many open ones, or to the end of the text if there are none.
+    /// Parses statements up to the closing brace of the innermost of `braces` open ones, or to the end of the text.
     fn block(&mut self, prefix: &str, braces: usize) -> Result<(), String> {
         loop {
             self.skip(true);
@@ -96,7 +96,7 @@ impl<'t> Parser<'t> {
     ) -> Result<(), String> {
         let line = self.line;
         match self.entries.iter_mut().find(|entry| entry.0 == key) {
-            Some(_) if must_be_new => Err(format!("line {line}: {key} has a value already; use += or :=")),
+            Some(_) if must_be_new => Err(format!("line {line}: {key} already has a value; use += or :=")),
             Some((_, old)) if keeps => {
                 old.extend(values);
                 Ok(())
@@ -123,11 +123,11 @@ impl<'t> Parser<'t> {
         Ok(key)
     }
 
-    /// A list of values up to the end of its line or statement.
+    /// Parses a list of values up to the end of its line or statement.
     fn values(&mut self) -> Result<Vec<String>, String> {
         let mut values = Vec::new();
         loop {
-            // A line may end behind a comma.
+            // A line may end after a comma.
             self.skip(!values.is_empty());
             values.push(self.value()?);
             self.skip(false);
@@ -152,7 +152,7 @@ impl<'t> Parser<'t> {
         Ok(value.to_owned())
     }
 
-    /// The end of a statement, which is not consumed.
+    /// Checks for the end of a statement, without consuming it.
     fn end(&mut self) -> Result<(), String> {
         self.skip(false);
         match self.rest.chars().next() {
@@ -161,7 +161,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Skips white space and comments, and ends of lines if `lines` says so.
+    /// Skips white space and comments, and also ends of lines if `lines` is true.
     fn skip(&mut self, lines: bool) {
         loop {
             let blank = |c: char| c.is_whitespace() && (lines || c != '\n');
@@ -211,14 +211,14 @@ mod tests {
     #[test]
     fn mistakes_name_their_line() {
         let cases = [
-            ("kernel.a = 1\nkernel.a = 2", "line 2: kernel.a has a value already"),
+            ("kernel.a = 1\nkernel.a = 2", "line 2: kernel.a already has a value"),
             ("kernel {\n a = 1\n", "line 3: expected `}`"),
             ("kernel.a = \"x", "line 1: expected the end of a quoted value"),
             ("\n= 1", "line 2: expected a key"),
             ("kernel..a = 1", "line 1: expected a key"),
             ("kernel.a b", "line 1: expected the end of the line"),
             (&"a {\n".repeat(16), "line 16: expected at most 15 open braces"),
-            // A kernel reads no more, and a stack would not hold as many.
+            // The kernel does not read more, and a stack would not hold as many.
             (&"a {\n".repeat(8_191), "line 16: expected at most 15 open braces"),
             (&"a {\n".repeat(1_000_000), "4000000 bytes; expected at most 32767"),
         ];

@@ -1,4 +1,4 @@
-//! What may change a variable while the kernel runs.
+//! Ways in which a variable may change while the kernel runs.
 
 use std::fmt;
 
@@ -12,18 +12,18 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
-    /// A file of sysfs that can be written to, with its mode in octal.
+    /// A writable file of sysfs, with its mode in octal.
     Sysfs(String),
-    /// A file below `/proc/sys`, by its name there.
+    /// A file below `/proc/sys`, by its name.
     Sysctl(String),
-    /// Code writes to it: in this function.
+    /// A store by this function.
     Store(String),
-    /// Its address is taken: by code of this function, or by data of this name.
+    /// Its address is taken by code of this function, or held by data of this name.
     Address(String),
 }
 
 impl Change {
-    /// Which way it is, in a word.
+    /// Returns the kind of change, as one word.
     pub fn way(&self) -> &'static str {
         match self {
             Change::Sysfs(_) => "sysfs",
@@ -45,7 +45,7 @@ impl fmt::Display for Change {
     }
 }
 
-/// What is known of a whole graph.
+/// The uses and names in a graph.
 pub struct Changes<'g> {
     graph: &'g Graph,
     uses: Uses<'g>,
@@ -53,7 +53,7 @@ pub struct Changes<'g> {
 }
 
 impl<'g> Changes<'g> {
-    /// Looks at a graph.
+    /// Collects the uses and names in a graph.
     pub fn of(graph: &'g Graph) -> Changes<'g> {
         Changes { graph, uses: Uses::of(graph), names: Names::of(graph) }
     }
@@ -63,8 +63,8 @@ impl<'g> Changes<'g> {
         &self.names
     }
 
-    /// What may change the variable of a parameter, besides that its entry in the table sets it once. Of a handler, the
-    /// variables that its function stores to.
+    /// Returns the ways in which the variable of a parameter may change, besides the one assignment through its entry
+    /// in the table. For a handler, considers the variables that its function stores to.
     pub fn of_parameter(&self, parameter: &Parameter) -> Vec<Change> {
         match &parameter.kind {
             ParameterKind::Variable { variable, mode, .. } => {
@@ -92,8 +92,8 @@ impl<'g> Changes<'g> {
         }
     }
 
-    /// What may change a variable, leaving out what these nodes do. Of one that is not a node of its own, only what refers to
-    /// its bytes is known.
+    /// Returns the ways in which a variable may change, except through the nodes `is_own`. If the variable is not a
+    /// node of its own, only references to its bytes are known.
     pub fn of_variable(&self, node: NodeId, offset: u32, is_own: impl Fn(NodeId) -> bool) -> Vec<Change> {
         let size = self.names.symbol(node, offset).map_or(0, |symbol| self.graph.symbols[symbol.get()].size);
         let (is_whole, start) = (u64::from(self.graph.node(node).size) == size, i64::from(offset));
@@ -106,7 +106,7 @@ impl<'g> Changes<'g> {
         all
     }
 
-    /// The variables that the handler of a parameter stores to: nodes and offsets in bytes.
+    /// Returns the variables that the handler of a parameter stores to: nodes and byte offsets.
     pub fn written_by(&self, parameter: &Parameter) -> Vec<(NodeId, u32)> {
         let Some(function) = self.function(parameter) else { return Vec::new() };
         let mut written = Vec::new();
@@ -154,8 +154,8 @@ impl<'g> Changes<'g> {
         }
     }
 
-    /// The name of the sysctl table entry that contains an address. `struct ctl_table` (include/linux/sysctl.h) begins
-    /// with the name and the address of the variable, and has a handler whose name begins with `proc_` within the next
+    /// Returns the name of the sysctl table entry that contains an address. `struct ctl_table` (include/linux/sysctl.h)
+    /// begins with the name and the address of the variable, and has a handler with the prefix `proc_` within the next
     /// four words.
     fn sysctl(&self, one: &Use) -> Option<String> {
         let word = u32::from(self.graph.machine.word_size());

@@ -1,13 +1,13 @@
 /*!
-The section `params` of the plan: what the command line needs, and what can go or be fixed.
+The section `params` of the plan: the parameters that the command line needs, and those that can be removed or fixed.
 
-A parameter is *named* if a word of the command line is for it, or may be:
+A parameter is *named* if a word of the command line is or may be for it:
 
 - a `core_param` or `module_param`: a word with its name;
-- an `early_param` or `__setup`: a word that begins with its string, because `obsolete_checksetup` (init/main.c) compares no
-  more; the word `console` calls `earlycon` too (`do_early_param`).
+- an `early_param` or `__setup`: a word that begins with its string, because `obsolete_checksetup` (init/main.c)
+  compares only that much; the word `console` also calls `earlycon` (`do_early_param`).
 
-All others are *unnamed*, and are removed, except those with a file in sysfs, by which programs may read or set them.
+All others are *unnamed*, and are removed, except parameters with a sysfs file, which programs may read or write.
 */
 
 use std::collections::BTreeSet;
@@ -27,31 +27,31 @@ use crate::effective::CommandLine;
 use crate::line::{Word, begins_with, is_same};
 use crate::types::SimpleType;
 
-/// What the user wants.
+/// The user's requests.
 #[derive(Debug)]
 pub struct Wishes<'a> {
     /// The command line.
     pub line: &'a CommandLine,
     /// Variables to fix, with their values as text.
     pub fix: &'a [(String, String)],
-    /// Parameters and variables to fix although they may change.
+    /// Parameters and variables to fix even if they may change.
     pub force: &'a [String],
-    /// Whether parameters go whose files in sysfs can be read, but not written to.
+    /// Whether to remove parameters whose sysfs files can be read, but not written to.
     pub remove_read_only: bool,
-    /// What the kernel does with another command line.
+    /// The reaction of the kernel to another command line.
     pub on_mismatch: OnMismatch,
 }
 
-/// A parameter, and the words that are for it.
+/// A parameter, and its words.
 struct Use<'w> {
     parameter: Parameter,
     words: Vec<&'w Word>,
 }
 
-/// Decides, and removes from the graph what is unnamed, because that may be all that writes to a variable.
+/// Decides, and removes the unnamed parameters from the graph, because they may be the only writers of a variable.
 ///
 /// # Errors
-/// Bad input, if a variable to fix does not exist, or its value is none of its type; if a name to force is not used.
+/// Bad input if a variable to fix does not exist, if its value is not of its type, or if a name to force is not used.
 pub fn decide(graph: &mut Graph, wishes: &Wishes<'_>) -> Result<Params, Failure> {
     let all: Vec<Use<'_>> = parameters::all(graph)
         .into_iter()
@@ -102,7 +102,7 @@ pub fn decide(graph: &mut Graph, wishes: &Wishes<'_>) -> Result<Params, Failure>
     Ok(params)
 }
 
-/// Whether a word is for a parameter, or may be.
+/// Whether a word is or may be for a parameter.
 fn is_for(word: &Word, parameter: &Parameter) -> bool {
     match parameter.kind {
         ParameterKind::Variable { .. } => is_same(&word.name, &parameter.name),
@@ -135,7 +135,7 @@ fn named(words: &[Word], all: &[Use<'_>]) -> Vec<NamedParameter> {
     named
 }
 
-/// Why an unnamed parameter stays.
+/// Returns the reason why an unnamed parameter is kept.
 fn reason_to_keep(parameter: &Parameter, wishes: &Wishes<'_>) -> Option<String> {
     let ParameterKind::Variable { mode, .. } = parameter.kind else { return None };
     if parameter.is_writable() {
@@ -152,7 +152,7 @@ struct Fixer<'a> {
 }
 
 impl Fixer<'_> {
-    /// The variable of a named parameter, if its type is simple. `Err` says why it is not fixed.
+    /// Returns the variable of a named parameter, if its type is simple. `Err`: the reason why it is not fixed.
     fn parameter(&self, one: &Use<'_>, all: &[Use<'_>]) -> Result<Option<FixedVariable>, String> {
         let ParameterKind::Variable { operations, variable, mode, flags, .. } = &one.parameter.kind else {
             return Ok(None);
@@ -185,7 +185,7 @@ impl Fixer<'_> {
         Ok(Some(FixedVariable { parameter, ..fixed(symbol, size, value, forced) }))
     }
 
-    /// A variable that the user names. The inner `Err` says why it is not fixed.
+    /// Returns the variable with a name given by the user. The inner `Err`: the reason why it is not fixed.
     fn variable(&self, name: &str, value: &str) -> Result<Result<FixedVariable, String>, Failure> {
         let (file, bare) = name.split_once(':').map_or((None, name), |(file, name)| (Some(file), name));
         let is_meant = |symbol: &&Symbol| {
@@ -260,14 +260,14 @@ impl Fixer<'_> {
     }
 }
 
-const NOT_APART: &str = "the variable could not be told apart from its neighbours (see -fdata-sections)";
+const NOT_APART: &str = "the variable could not be separated from its neighbours (see -fdata-sections)";
 
 fn fixed(symbol: &Symbol, size: u8, value: i64, forced: bool) -> FixedVariable {
     let file = symbol.file.as_deref().filter(|_| symbol.binding == STB_LOCAL).map(str::to_owned);
     FixedVariable { variable: symbol.name.clone(), file, size, value, parameter: None, forced }
 }
 
-/// A number that fits into so many bytes without a sign.
+/// Parses a number that fits into this many bytes as an unsigned integer.
 fn unsigned(value: &str, size: u8) -> Result<i64, String> {
     let operations = match size {
         1 => "param_ops_byte",
@@ -278,7 +278,7 @@ fn unsigned(value: &str, size: u8) -> Result<i64, String> {
     SimpleType::of_operations(operations).ok_or_else(String::new)?.parse(Some(value), size)
 }
 
-/// Every name to force is one that was fixed by force: a misspelt one is an error.
+/// Checks that every name to force was used, to find misspelt ones.
 fn check_forced(wishes: &Wishes<'_>, params: &Params) -> Result<(), Failure> {
     let is_used = |name: &&String| {
         let own = |fixed: &FixedVariable| {

@@ -1,4 +1,4 @@
-//! The command line that a kernel ends up with: what the boot loader passes, what is built in, and a boot configuration.
+//! The effective command line of a kernel, from the boot loader, the built-in one, and a boot configuration.
 
 use kcli::Failure;
 use kelf::{KernelBuild, Machine};
@@ -6,26 +6,26 @@ use kelf::{KernelBuild, Machine};
 use crate::bootconfig;
 use crate::line::{self, Word};
 
-/// `COMMAND_LINE_SIZE` (arch/x86/include/asm/setup.h, arch/arm/include/uapi/asm/setup.h), in bytes, with the 0 byte at the
-/// end.
+/// `COMMAND_LINE_SIZE` (arch/x86/include/asm/setup.h, arch/arm/include/uapi/asm/setup.h), in bytes, with the 0 byte at
+/// the end.
 fn command_line_size(machine: Machine) -> usize {
     if machine == Machine::Arm { 1024 } else { 2048 }
 }
 
-/// The command line that a kernel takes apart.
+/// The effective command line of a kernel.
 #[derive(Debug)]
 pub struct CommandLine {
-    /// As text, without what a boot configuration adds.
+    /// The text, without a boot configuration.
     pub text: String,
-    /// Its words, those of a boot configuration first.
+    /// Its words, starting with those of a boot configuration.
     pub words: Vec<Word>,
 }
 
-/// Puts together what the kernel of a build takes apart. `bootconfig` is the name and the content of a boot configuration.
-/// Remarks for the user are added to `notes`.
+/// Assembles the command line that the kernel of a build parses. `bootconfig` is the name and the content of a boot
+/// configuration. Remarks for the user are added to `notes`.
 ///
 /// # Errors
-/// Bad input, if the kernel would ignore or cut off what it is given.
+/// Bad input if the kernel would ignore or truncate the input.
 pub fn command_line(
     build: &KernelBuild,
     passed: &str,
@@ -36,7 +36,7 @@ pub fn command_line(
     let size = command_line_size(build.machine);
     if text.len() >= size {
         return Err(Failure::bad_input(format!(
-            "the command line has {} bytes, of which the kernel takes the first {}; shorten it",
+            "the command line has {} bytes, of which the kernel uses the first {}; shorten it",
             text.len(),
             size - 1
         )));
@@ -52,8 +52,8 @@ pub fn command_line(
         (None, true) => {
             let embedded = build.config("CONFIG_BOOT_CONFIG_EMBED_FILE").filter(|file| !file.is_empty());
             let which = embedded.map_or_else(
-                || "the one behind the initramfs".to_owned(),
-                |file| format!("{file}, or the one behind the initramfs"),
+                || "the one after the initramfs".to_owned(),
+                |file| format!("{file}, or the one after the initramfs"),
             );
             return Err(Failure::bad_input(format!(
                 "this kernel adds a boot configuration to its command line ({which}); name it with --bootconfig FILE, an \
@@ -62,8 +62,8 @@ pub fn command_line(
         }
         (Some((name, _)), false) => {
             return Err(Failure::bad_input(format!(
-                "{name}: this kernel reads no boot configuration; that takes CONFIG_BOOT_CONFIG, and `bootconfig` on the \
-                 command line or CONFIG_BOOT_CONFIG_FORCE"
+                "{name}: this kernel reads no boot configuration; that requires CONFIG_BOOT_CONFIG, and `bootconfig` on \
+                 the command line or CONFIG_BOOT_CONFIG_FORCE"
             )));
         }
         (None, false) => Vec::new(),
@@ -72,7 +72,7 @@ pub fn command_line(
     Ok(CommandLine { text, words: all })
 }
 
-/// With `CONFIG_CMDLINE`, as the kernel puts the two together.
+/// Combines the command line with `CONFIG_CMDLINE` as the kernel does.
 fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> Result<String, Failure> {
     let builtin = build.config("CONFIG_CMDLINE").unwrap_or_default();
     let overrides = |option: &'static str| build.is_enabled(option).then_some(option);
@@ -92,7 +92,7 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
         }
         machine => {
             return Err(Failure::bad_input(format!(
-                "how this kernel for {machine} puts its command line together is not known, only for x86, and for 32-bit \
+                "the command line of this kernel for {machine} is not supported, only for x86, and for 32-bit \
                  ARM with a device tree (CONFIG_OF without CONFIG_ARM_ATAG_DTB_COMPAT)"
             )));
         }
@@ -100,7 +100,7 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
     if let Some(option) = overrides {
         if !passed.trim().is_empty() && passed.trim() != builtin.trim() {
             notes.push(format!(
-                "this kernel ignores the command line that it is passed ({option}); its own is \"{builtin}\""
+                "this kernel ignores the passed command line ({option}); its built-in one is \"{builtin}\""
             ));
         }
         return Ok(builtin.to_owned());
@@ -118,6 +118,6 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
 enum Order {
     BuiltinFirst,
     PassedFirst,
-    /// Only where none is passed.
+    /// Used only if none is passed.
     Default,
 }

@@ -1,8 +1,8 @@
 /*!
-The command line as the kernel takes it apart.
+Splitting of the command line as in the kernel.
 
-A word is what `next_arg` (lib/cmdline.c) makes of it: up to white space outside of double quotes, with a name up to the
-first `=` and a value behind it. Words behind `--` are for init.
+A word is defined by `next_arg` (lib/cmdline.c): it extends to white space outside of double quotes, with a name up to
+the first `=` and a value after it. Words after `--` are for init.
 */
 
 use std::fmt;
@@ -10,9 +10,9 @@ use std::fmt;
 /// A word of a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// What stands in front of `=`, or all of the word.
+    /// The text before `=`, or the whole word.
     pub name: String,
-    /// What stands behind `=`, without quotes.
+    /// The text after `=`, without quotes.
     pub value: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl fmt::Display for Word {
     }
 }
 
-/// The words of a command line, up to `--`.
+/// Returns the words of a command line, up to `--`.
 pub fn words(line: &str) -> Vec<Word> {
     let mut words = Vec::new();
     let mut rest = line.trim_start_matches(is_space);
@@ -45,7 +45,7 @@ fn is_space(c: char) -> bool {
     matches!(c, ' ' | '\t'..='\r')
 }
 
-/// The first word, and what is behind it.
+/// Returns the first word, and the rest.
 fn next(line: &str) -> (Word, &str) {
     let quoted = line.starts_with('"');
     let line = line.strip_prefix('"').unwrap_or(line);
@@ -55,14 +55,14 @@ fn next(line: &str) -> (Word, &str) {
             end = at;
             break;
         }
-        // One at the very beginning is part of the name.
+        // An `=` at the very beginning is part of the name.
         if c == '=' && equals.is_none() && at > 0 {
             equals = Some(at);
         }
         in_quotes ^= c == '"';
     }
     let (word, behind) = line.split_at(end);
-    // The end of a quoted word, or of a quoted value: one of the two.
+    // The end of a quoted word or of a quoted value, but only one of them.
     let unquoted = |text: &str| text.strip_suffix('"').unwrap_or(text).to_owned();
     let end_of = |text: &str, is_quoted: bool| if is_quoted { unquoted(text) } else { text.to_owned() };
     let word = match equals {
@@ -79,12 +79,12 @@ fn next(line: &str) -> (Word, &str) {
     (word, behind)
 }
 
-/// Whether two names mean the same parameter: dashes and underscores are alike (`parameq` in kernel/params.c).
+/// Whether two names mean the same parameter: dashes and underscores are equal (`parameq` in kernel/params.c).
 pub fn is_same(one: &str, other: &str) -> bool {
     one.len() == other.len() && begins_with(one, other)
 }
 
-/// Whether a text begins as a name of a parameter does (`parameqn` in kernel/params.c).
+/// Whether a text begins with the name of a parameter (`parameqn` in kernel/params.c).
 pub fn begins_with(text: &str, name: &str) -> bool {
     let plain = |byte: u8| if byte == b'-' { b'_' } else { byte };
     text.len() >= name.len() && text.bytes().zip(name.bytes()).all(|(a, b)| plain(a) == plain(b))

@@ -1,9 +1,9 @@
 /*!
-`cmdline-spec`: which boot parameters a kernel has, what they cost, and which ones a command line needs (Chanet et al.
-2007, section 3.3).
+`cmdline-spec`: lists the boot parameters of a kernel and their cost, and decides which ones a command line needs
+(Chanet et al. 2007, section 3.3).
 
-- `line`, `bootconfig`, `effective`: the command line as the kernel puts it together and takes it apart;
-- `changes`, `types`: what a parameter sets, and what else may change that;
+- `line`, `bootconfig`, `effective`: the effective command line and its words;
+- `changes`, `types`: the variables of parameters, and other ways to change them;
 - `table`: all parameters of a kernel;
 - `decide`: the section `params` of the plan.
 */
@@ -54,7 +54,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     progress.message("building the graph");
     check_machine_of_plan(&plan, arguments.plan.as_deref(), &build.machine.to_string())?;
     let mut graph = graph(&build, &program, &plan, arguments.assume_complete)?;
-    progress.message("looking at parameters");
+    progress.message("analyzing parameters");
     parameters::cut(&mut graph, "params");
     if let Some(passed) = &arguments.cmdline {
         let params = params(arguments, &build, &mut graph, passed)?;
@@ -78,7 +78,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     Ok(output.commit()?)
 }
 
-/// The graph of what is alive in a kernel whose programs do what the plan says.
+/// Returns the live graph of a kernel, given the system calls in the plan.
 fn graph(
     build: &KernelBuild,
     program: &Program<'_>,
@@ -122,7 +122,7 @@ fn params(
     Ok(params)
 }
 
-/// Whether the user asked for a variable to be fixed: by a word of the command line, or by name.
+/// Whether the user requested that a variable is fixed, by a word of the command line or by name.
 fn is_wanted(arguments: &Arguments, params: &Params, name: &str) -> bool {
     let is_named = params.named.iter().flat_map(|named| &named.parameters).any(|one| one.name == name);
     is_named || arguments.fix.iter().any(|(variable, _)| variable == name)

@@ -27,19 +27,19 @@ pub struct Row {
     /// The type of the variable, by the operations of a `core` or `module` parameter.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// The value of the variable in the image, where the type is simple.
+    /// The value of the variable in the image, if the type is simple.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
     /// The mode of its file in sysfs, in octal; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// What else may change the variables.
+    /// Other ways to change the variables.
     pub changes: Vec<Change>,
-    /// What it keeps alive by itself.
+    /// The bytes that it retains.
     pub keeps: Retained,
 }
 
-/// What the table is sorted by.
+/// The column to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Column {
     /// The name.
@@ -48,11 +48,11 @@ pub enum Column {
     Table,
     /// The type, then the name.
     Type,
-    /// What it keeps alive, most first.
+    /// The retained bytes, most first.
     Keeps,
 }
 
-/// The parameters of a graph, in the order of the kernel's tables.
+/// Returns the parameters of a graph, in the order of the kernel's tables.
 pub fn rows(graph: &Graph) -> Vec<Row> {
     let all = parameters::all(graph);
     let sets: Vec<_> = all.iter().map(|parameter| vec![parameter.node]).collect();
@@ -92,7 +92,7 @@ fn row(graph: &Graph, changes: &Changes<'_>, parameter: &Parameter, keeps: Retai
     row
 }
 
-/// `int` for `param_ops_int`, `array` for `param_array_ops`; other operations are called what they are.
+/// Returns the type of operations: `int` for `param_ops_int`, `array` for `param_array_ops`, otherwise their own name.
 fn type_name(operations: &str) -> String {
     match operations {
         "param_array_ops" => "array".to_owned(),
@@ -100,7 +100,7 @@ fn type_name(operations: &str) -> String {
     }
 }
 
-/// The value that a variable has in the image.
+/// Returns the value of a variable in the image.
 fn value(graph: &Graph, simple: SimpleType, place: &Place) -> Option<String> {
     let (node, offset) = place.node?;
     let size = usize::from(simple.size(graph.machine.word_size()));
@@ -121,16 +121,16 @@ pub fn sort(rows: &mut [Row], by: Column) {
     }
 }
 
-/// The rows for people.
+/// Returns the rows as a human-readable table.
 pub fn print(rows: &[Row]) -> Table {
     let mut table = Table::new([
         "parameter",
         "table",
         "keeps",
-        "of it init",
+        "init",
         "type",
         "value",
-        "changes by",
+        "changed by",
         "handler or variable",
     ]);
     for row in rows {

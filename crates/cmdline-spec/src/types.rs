@@ -1,4 +1,4 @@
-//! The simple types of parameters: those whose operations do nothing but to parse a value and store it.
+//! Simple types of parameters, whose operations only parse a value and store it.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ pub enum SimpleType {
     Integer {
         /// Its name.
         name: &'static str,
-        /// Size in bytes; 0 for that of a word.
+        /// Size in bytes; 0 for a word.
         size: u8,
         /// Whether it can be negative.
         signed: bool,
     },
     /// `bool`.
     Bool,
-    /// A `bool` that is set to the opposite.
+    /// A `bool` that is inverted.
     InvertedBool,
 }
 
@@ -33,7 +33,7 @@ const INTEGERS: &[SimpleType] = &[
 ];
 
 impl SimpleType {
-    /// The type with these operations; `None` if it is not a simple one.
+    /// Returns the type with these operations; `None` if it is not simple.
     pub fn of_operations(operations: &str) -> Option<SimpleType> {
         match operations.strip_prefix("param_ops_")? {
             "bool" => Some(SimpleType::Bool),
@@ -42,7 +42,7 @@ impl SimpleType {
         }
     }
 
-    /// The integer of a size in bytes that takes negative numbers; `None` for a size that none has.
+    /// Returns the signed integer type of a size in bytes; `None` if there is none.
     pub fn of_size(size: u64) -> Option<SimpleType> {
         let size = u8::try_from(size).ok().filter(|size| matches!(size, 1 | 2 | 4 | 8))?;
         Some(SimpleType::Integer { name: "integer", size, signed: true })
@@ -57,15 +57,15 @@ impl SimpleType {
         }
     }
 
-    /// What the kernel stores for a value on the command line (`None`: the parameter stands alone).
+    /// Returns the value that the kernel stores for a value on the command line (`None`: the parameter stands alone).
     ///
     /// # Errors
-    /// What is wrong, if the kernel does not accept it.
+    /// The reason why the kernel does not accept it.
     pub fn parse(self, value: Option<&str>, word: u8) -> Result<i64, String> {
-        let problem = |value: &str| format!("`{value}` is no {self}");
+        let problem = |value: &str| format!("`{value}` is not a valid {self}");
         match (self, value) {
             (SimpleType::Bool, None) => Ok(1),
-            (_, None) => Err(format!("it needs a value of type {self}")),
+            (_, None) => Err(format!("it requires a value of type {self}")),
             (SimpleType::Bool, Some(value)) => truth(value).map(i64::from).ok_or_else(|| problem(value)),
             (SimpleType::InvertedBool, Some(value)) => {
                 truth(value).map(|truth| i64::from(!truth)).ok_or_else(|| problem(value))
@@ -84,7 +84,7 @@ impl SimpleType {
         }
     }
 
-    /// The value of a variable, for people.
+    /// Returns the value of a variable in human-readable form.
     pub fn present(self, bytes: &[u8]) -> String {
         let mut wide = [0; 8];
         wide[..bytes.len()].copy_from_slice(bytes);
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(bool.parse(None, 4), Ok(1));
         assert!(bool.parse(Some("2"), 4).is_err() && bool.parse(Some(""), 4).is_err());
         assert_eq!(SimpleType::InvertedBool.parse(Some("n"), 4), Ok(1));
-        assert!(SimpleType::InvertedBool.parse(None, 4).unwrap_err().contains("needs a value"));
+        assert!(SimpleType::InvertedBool.parse(None, 4).unwrap_err().contains("requires a value"));
     }
 
     #[test]

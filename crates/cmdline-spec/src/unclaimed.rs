@@ -4,10 +4,10 @@ use kplan::Params;
 
 use crate::line::Word;
 
-/// The least similarity (Jaro-Winkler, 0 to 1) of a name that is proposed instead.
+/// Minimum similarity (Jaro-Winkler, 0 to 1) of a proposed name.
 const SIMILAR: f64 = 0.85;
 
-/// Describes each word that no parameter claims, with the parameter that may have been meant. The kernel passes such a
+/// Describes each word that no parameter claims, with the parameter that was probably meant. The kernel passes such a
 /// word to init, as an argument or in the environment (`unknown_bootoption`, init/main.c).
 pub fn describe(words: &[Word], params: &Params) -> Vec<String> {
     let names = params.named.iter().flat_map(|named| &named.parameters);
@@ -25,9 +25,7 @@ pub fn describe(words: &[Word], params: &Params) -> Vec<String> {
             let near = names.iter().map(|name| (strsim::jaro_winkler(name, &word.name), name));
             let near = near.max_by(|one, other| one.0.total_cmp(&other.0)).filter(|near| near.0 >= SIMILAR);
             let hint = near.map(|(_, name)| format!(" (did you mean {name}?)")).unwrap_or_default();
-            format!(
-                "{word}: no parameter of this kernel has this name, so that the word is left to init{hint}"
-            )
+            format!("{word}: no parameter of this kernel has this name, so the word is passed to init{hint}")
         })
         .collect()
 }
@@ -58,6 +56,6 @@ mod tests {
         let starts: Vec<&str> = told.iter().map(|text| text.split(':').next().unwrap()).collect();
         assert_eq!(starts, ["consle=ttyS0", "roto=/dev/sda", "xyz"]);
         assert!(told[0].ends_with("(did you mean console?)") && told[1].ends_with("(did you mean root?)"));
-        assert!(told[2].ends_with("left to init"), "{}", told[2]);
+        assert!(told[2].ends_with("passed to init"), "{}", told[2]);
     }
 }

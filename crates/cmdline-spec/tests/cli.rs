@@ -14,7 +14,7 @@ fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The section `params` for a command line, and what was said beside it.
+/// Returns the section `params` for a command line, and the messages on standard error.
 fn params(vmlinux: &Path, line: &str, options: &[&str]) -> (Value, String) {
     let run = Run::kshrink("cmdline-spec").arg(vmlinux).args(["--cmdline", line]).args(options);
     let outcome = run.succeed();
@@ -25,7 +25,7 @@ fn names(list: &Value) -> Vec<&str> {
     list.as_array().expect("a list").iter().map(|entry| entry["name"].as_str().expect("a name")).collect()
 }
 
-/// Why a parameter is kept.
+/// The reason why a parameter is kept.
 fn why<'v>(params: &'v Value, name: &str) -> &'v str {
     let kept = params["kept"].as_array().expect("a list").iter().find(|kept| kept["name"] == name);
     kept.unwrap_or_else(|| panic!("{name} is not kept"))["why"].as_str().expect("a reason")
@@ -35,13 +35,13 @@ fn why<'v>(params: &'v Value, name: &str) -> &'v str {
 fn configured(directory: &Path, lines: &str) -> PathBuf {
     let build = recipe("kernels/build.sh", &["web-i386"]);
     let copy = directory.join("build");
-    // Links to its files: the one that differs is removed before it is written.
+    // Links to the files; the changed one is removed before it is written.
     Run::new("cp").arg("-as").arg(build).arg(&copy).succeed();
     let config = copy.join("include/config/auto.conf");
     let text = fs::read_to_string(&config).expect("a configuration") + lines;
     fs::remove_file(&config).expect("a link");
     fs::write(&config, text).expect("a file");
-    // A link would lead to the build.
+    // A link would lead to the original build.
     let vmlinux = copy.join("vmlinux");
     let bytes = fs::read(&vmlinux).expect("a kernel");
     fs::remove_file(&vmlinux).expect("a link");
@@ -115,13 +115,13 @@ fn variables_are_fixed_that_cannot_change() {
     assert!(why(&found, "virtio_pci.force_legacy").contains("--remove-read-only"));
     for (line, reason) in [
         ("virtio_pci.force_legacy=y virtio_pci.force_legacy=n", "several times"),
-        ("virtio_pci.force_legacy=maybe", "`maybe` is no bool"),
+        ("virtio_pci.force_legacy=maybe", "`maybe` is not a valid bool"),
     ] {
         let (found, said) = params(&kernel, line, &["--remove-read-only"]);
         assert_eq!(found["fixed"], json!([]));
         assert!(why(&found, "virtio_pci.force_legacy").contains(reason) && said.contains(reason), "{found}");
     }
-    // What /proc/sys can write to is fixed by force only.
+    // A variable that /proc/sys can change is fixed by force only.
     let (found, said) = params(&kernel, "", &["--fix", "io_delay_type=1"]);
     assert_eq!(found["fixed"], json!([]));
     assert!(
@@ -146,7 +146,7 @@ fn what_is_built_in_is_part_of_the_command_line() {
     let kernel = configured(directory.path(), &format!("{lines}CONFIG_CMDLINE_OVERRIDE=y\n"));
     let (found, said) = params(&kernel, "debug", &[]);
     assert_eq!(names(&found["named"]), ["quiet"]);
-    assert!(said.contains("ignores the command line that it is passed (CONFIG_CMDLINE_OVERRIDE)"), "{said}");
+    assert!(said.contains("ignores the passed command line (CONFIG_CMDLINE_OVERRIDE)"), "{said}");
 
     let directory = tempfile::tempdir().expect("a directory");
     let kernel = configured(directory.path(), "CONFIG_BOOT_CONFIG=y\n");

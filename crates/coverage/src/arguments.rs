@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// Shows what a kernel really executes.
+/// Records which code of a kernel runs.
 ///
-/// Reads traces of a kernel and prints a plan that says which of its functions ran, which bytes of them, and in
-/// which order. A plan on standard input is read first, and the traces are added to it. Code is named by function
-/// and offset, so that a trace of one build can be used on the next link of it.
+/// Reads traces of a kernel and prints a plan with the functions that ran, their executed bytes, and their order. A
+/// plan on standard input is read first, and the traces are added to it. Code is identified by function and offset, so
+/// that a trace of one build can be used on its next link.
 #[derive(Parser)]
 #[command(name = "coverage", version, after_help = EXAMPLES)]
 pub struct Arguments {
@@ -18,26 +18,26 @@ pub struct Arguments {
 
 const EXAMPLES: &str = "\
 Examples:
-  coverage qemu vmlinux trace.log -o plan.json       what QEMU saw, as a plan
-  coverage ftrace vmlinux trace.txt | reorder        what the function tracer saw, in a pipeline
-  coverage merge boot.json serve.json -o plan.json   several traces as one
-  coverage summary plan.json --kernel vmlinux        tables
-  coverage html plan.json vmlinux -o pages.html      a map of the kernel's pages
+  coverage qemu vmlinux trace.log -o plan.json       convert a trace of QEMU to a plan
+  coverage ftrace vmlinux trace.txt | reorder        order code by a trace of the function tracer
+  coverage merge boot.json serve.json -o plan.json   merge traces
+  coverage summary plan.json --kernel vmlinux        print tables
+  coverage html plan.json vmlinux -o pages.html      draw a map of the kernel's pages
 
-Exit codes: 0 success; 1 a file could not be read or written; 2 wrong arguments, or a file that is no trace
-or kernel that can be read, or a trace of another kernel.";
+Exit codes: 0 success; 1 a file could not be read or written; 2 wrong arguments, a file that is not a valid trace
+or kernel, or a trace of another kernel.";
 
 #[derive(Subcommand)]
 pub enum Command {
-    /// Read QEMU's log of the instructions that it runs for the first time
+    /// Read QEMU's log of instructions at their first execution
     #[command(after_help = QEMU)]
     Qemu {
         #[command(flatten)]
         traces: Traces,
-        /// Take down which read-only data was read, too; the traces have to say it
+        /// Also record which read-only data was read, from traces with that information
         #[arg(long)]
         data: bool,
-        /// Take down only what ran, and was read, since the kernel had booted; the traces have to say it
+        /// Record only code that ran, and data that was read, after boot, from traces with that information
         #[arg(long)]
         after_boot: bool,
         #[command(flatten)]
@@ -56,7 +56,7 @@ pub enum Command {
     Kcore {
         #[command(flatten)]
         traces: Traces,
-        /// The map of the kernel's blocks, which the rewriter wrote beside it
+        /// The map of the kernel's blocks that the rewriter wrote next to it
         #[arg(long, value_name = "FILE")]
         blocks: PathBuf,
         /// The dump is raw physical memory from this address on
@@ -65,10 +65,10 @@ pub enum Command {
         #[command(flatten)]
         load: LoadOption,
     },
-    /// Unite the coverage of several plans
+    /// Merge the coverage of several plans
     ///
-    /// The first plan is printed with what the others have seen added to it. Counts add. The order of the first
-    /// goes first; what only later ones have comes after it.
+    /// Prints the first plan with the coverage of the others added. Counts are summed. Functions are in the order of
+    /// the first plan, followed by those that occur only in later plans.
     Merge {
         /// The plans; `-` is standard input
         #[arg(required = true, value_name = "PLAN")]
@@ -78,7 +78,7 @@ pub enum Command {
     },
     /// Print the coverage of a plan as tables
     Summary {
-        /// The plan; standard input if it is left out
+        /// The plan; standard input by default
         #[arg(value_name = "PLAN", default_value = "-", hide_default_value = true)]
         plan: PathBuf,
         /// The linked kernel, or another link of it: adds shares of the whole, and pages
@@ -89,10 +89,10 @@ pub enum Command {
         #[command(flatten)]
         output: OutputOption,
     },
-    /// Make a page that shows the kernel's address space: which pages are touched, and how much of them runs
+    /// Make a map of the kernel's address space: the touched pages, and how much of each page ran
     ///
-    /// One file without references to others. With --after, a second kernel beside the first, such as the same
-    /// one in another order.
+    /// The output is one file without references to others. With --after, it also shows a second kernel, such as the
+    /// same one in another order.
     Html {
         /// The plan; `-` is standard input
         plan: PathBuf,
@@ -100,7 +100,7 @@ pub enum Command {
         vmlinux: PathBuf,
         #[command(flatten)]
         blocks: BlocksOption,
-        /// A plan (which may be the same) and a linked kernel to show beside the first
+        /// A second plan (which may be the same) and linked kernel, to show next to the first
         #[arg(long, num_args = 2, value_names = ["PLAN", "VMLINUX"])]
         after: Option<Vec<PathBuf>>,
         /// If the kernel of --after is rewritten, the map of its blocks
@@ -131,36 +131,36 @@ pub struct OutputOption {
 
 #[derive(Args)]
 pub struct BlocksOption {
-    /// If the kernel is rewritten, the map of its blocks, which the rewriter wrote beside it
+    /// For a rewritten kernel, the map of its blocks that the rewriter wrote next to it
     #[arg(long, value_name = "FILE")]
     pub blocks: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub struct LoadOption {
-    /// The physical address of the first byte of the kernel's code, where its ELF file does not say that (ARM, arm64)
+    /// The physical address of the first byte of the kernel's code, if its ELF file does not record it (ARM, arm64)
     #[arg(long, value_name = "ADDRESS", value_parser = address)]
     pub load_address: Option<u64>,
 }
 
 const QEMU: &str = "\
-How to record, on any machine that QEMU has:
+How to record, on any machine of QEMU:
   qemu-system-… -accel tcg,thread=single -singlestep -d in_asm -D trace.log …              up to QEMU 8.0
   qemu-system-… -accel tcg,thread=single,one-insn-per-tb=on -d in_asm -D trace.log …       from QEMU 8.1 on
-With one instruction a block, QEMU translates each instruction when it is about to run for the first time.
-That is ten times slower than QEMU is otherwise; -dfilter with the addresses of the kernel makes the log smaller
-(the code that runs before paging is at physical addresses). Boot the kernel with nokaslr. An arm64 kernel says
-nothing of the physical address that it is loaded at, which on QEMU's board virt is 0x40200000: without
---load-address, what runs before paging is left out.
+With one instruction per block, QEMU translates each instruction just before its first execution.
+That is ten times slower than usual; -dfilter with the addresses of the kernel makes the log smaller
+(code that runs before paging is at physical addresses). Boot the kernel with nokaslr. An arm64 kernel does not
+record its physical load address, which is 0x40200000 on QEMU's board virt: without --load-address, code that
+runs before paging is left out.
 
 The plugin fixtures/qemu/trace.c of kshrink's source is several times faster, and counts how often each
 instruction runs (QEMU 4.2 to 8.2):
   cc -O2 -shared -fPIC trace.c -o trace.so
   qemu-system-… -accel tcg,thread=single -plugin ./trace.so,out=trace.log …
-With code=START-END,data=START-END,offset=NUMBER behind out=, it also says what of the kernel's read-only data its code
-read; `code` is from _stext to _etext, `data` from __start_rodata to __end_rodata, and NUMBER what the kernel's addresses
-are above those of physical memory (`readelf -l`). With boot=ADDRESS, the address of free_initmem, it says what ran and was
-read after the kernel had booted. fixtures/qemu/boot.sh --data vmlinux does both.
+With code=START-END,data=START-END,offset=NUMBER after out=, it also lists the read-only data that the kernel's code
+reads: `code` is from _stext to _etext, `data` from __start_rodata to __end_rodata, and NUMBER is the kernel's virtual
+minus its physical address (`readelf -l`). With boot=ADDRESS, the address of free_initmem, it also lists the code that
+runs, and the data that is read, after boot. fixtures/qemu/boot.sh --data vmlinux does both.
 
 Examples:
   coverage qemu vmlinux trace.log -o plan.json
@@ -173,31 +173,31 @@ Examples:
 const FTRACE: &str = "\
 How to record on a device: a kernel with CONFIG_FUNCTION_TRACER, and on its command line
   ftrace=function trace_buf_size=64M trace_clock=local trace_options=nooverwrite,sym-addr nokaslr
-then, when it has done what it is for,
+then, after the workload,
   cat /sys/kernel/tracing/trace > trace.txt
 The tracer starts when the kernel has set up its memory. Without trace_clock, a kernel whose clock is not stable
-changes the trace's late in the boot, and throws away what it had until then. With nooverwrite it is the beginning
-that is kept if the buffer is too small; per_cpu/cpu*/stats beside the trace has the number of dropped events. The
-option sym-addr tells local functions of one name apart. Without user space, ftrace_dump_on_oops, or the key z of the
+changes the trace's clock late in the boot, and discards the earlier events. With nooverwrite, the beginning is kept
+if the buffer is too small; per_cpu/cpu*/stats next to the trace has the number of dropped events. The option
+sym-addr distinguishes local functions of one name. Without user space, ftrace_dump_on_oops, or the key z of the
 magic SysRq, prints the buffer on the console.
-With trace-cmd: trace-cmd record -p function …, trace-cmd report > trace.txt. The function graph tracer is read
-too.
+With trace-cmd: trace-cmd record -p function …, trace-cmd report > trace.txt. Traces of the function graph tracer
+are supported, too.
 
-A function and its caller count as run. Functions that the tracer leaves out (notrace, and what runs before it
-starts) are missing, unless they call one that it has.
+A function and its caller count as run. Functions that the tracer leaves out (notrace functions, and early code) are
+missing, unless they call a traced function.
 
 Examples:
   coverage ftrace vmlinux trace.txt -o plan.json
   ssh device cat /sys/kernel/tracing/trace | coverage ftrace vmlinux - | reorder --format lld";
 
 const KCORE: &str = "\
-The kernel is one that kshrink-spec has made with the pass instrument. The dump is
+The kernel must have been made by kshrink-spec with the pass instrument. The dump is
   /proc/kcore on the device itself, or a copy of it (CONFIG_PROC_KCORE; boot with nokaslr),
-  what dump-guest-memory FILE makes in QEMU's monitor,
+  a file that dump-guest-memory FILE writes in QEMU's monitor,
   or raw memory (pmemsave 0 SIZE FILE in QEMU's monitor) with --base 0.
-What QEMU dumps of a machine with an ARM processor is by physical address, and the kernel's file does not say where its
-code is loaded, which on QEMU's board virt is 0x40008000: --load-address has to.
-A dump has no order: the functions come by address.
+QEMU's dumps of ARM machines use physical addresses, and the kernel's file does not record its load address. Pass it
+with --load-address; on QEMU's board virt it is 0x40008000.
+A dump has no order of execution: the functions are sorted by address.
 
 Examples:
   coverage kcore vmlinux --blocks blocks.json /proc/kcore -o plan.json

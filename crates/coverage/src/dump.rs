@@ -1,11 +1,11 @@
 //! The counter array of an instrumented kernel, from an image of its memory: `/proc/kcore` or a copy of it, a
 //! dump that QEMU's `dump-guest-memory` made (all ELF cores), or raw physical memory (`pmemsave`).
 //!
-//! An instrumented kernel has a byte for each block in an array of zeros, and the block sets its byte to 1 when it
-//! runs. The dump has no order of execution: the section lists functions by address.
+//! An instrumented kernel has an array with a zero byte for each block, which the block sets to 1 when it runs. The
+//! dump has no order of execution: the section lists functions by address.
 //!
-//! Of blocks without a counter (early boot code, hand-written code, patch sites) the dump says nothing; [`uncounted`]
-//! decides which of them count as run.
+//! The dump has no information about blocks without a counter (early boot code, hand-written code, patch sites);
+//! [`uncounted`] decides which of them count as run.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -21,19 +21,19 @@ use crate::error::{Error, Result};
 use crate::recorder::Recorder;
 use crate::uncounted;
 
-/// Bytes of the kernel's code that are compared with the dump at a time.
+/// Number of bytes of the kernel's code that are compared with the dump at a time.
 const CHUNK: usize = 1 << 16;
 
-/// What was found in a dump.
+/// The figures of a dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DumpCounts {
-    /// Counters, one a byte.
+    /// Number of counters, one byte each.
     pub counters: u64,
-    /// Of these, the ones that are set.
+    /// Number of counters that are set.
     pub set: u64,
-    /// Blocks that have no counter.
+    /// Number of blocks without a counter.
     pub uncounted: u64,
-    /// Of these, the ones that count as run.
+    /// Number of these that count as run.
     pub assumed: u64,
 }
 
@@ -44,17 +44,17 @@ struct Memory {
     ranges: Vec<DumpedRange>,
 }
 
-/// A range of memory, and where it is in the file.
+/// A range of memory, and its place in the file.
 struct DumpedRange {
-    /// Its virtual address, if the file says that.
+    /// Its virtual address, if the file records it.
     address: Option<u64>,
     physical: u64,
     size: u64,
     offset: u64,
 }
 
-/// Reads the counters in the dump at `path`, and records the blocks that ran. With `base`, the dump is raw memory from that
-/// physical address on.
+/// Reads the counters in the dump at `path`, and records the blocks that ran. With `base`, the dump is raw memory from
+/// that physical address on.
 ///
 /// # Errors
 /// If the dump cannot be read, does not hold the counters, or is of another kernel.
@@ -121,7 +121,7 @@ pub fn read(
     Ok(dump)
 }
 
-/// All bytes of a block.
+/// Returns all bytes of a block.
 fn place(kernel: &KernelText, block: &Block) -> Place {
     let offsets = block.original_offset..block.original_offset + block.original_size;
     let sections = kernel.linked.sections.iter();
@@ -130,15 +130,15 @@ fn place(kernel: &KernelText, block: &Block) -> Place {
 }
 
 impl DumpCounts {
-    /// What the dump does not say, a line each.
+    /// Describes missing information, one remark per line.
     pub fn remarks(&self) -> Vec<String> {
         if self.uncounted == 0 {
             return Vec::new();
         }
         let blocks = self.counters + self.uncounted;
         vec![format!(
-            "{} of {blocks} blocks have no counter (early boot code, hand-written code, patch sites); {} of these count \
-             as run, because code that ran leads to them",
+            "{} of {blocks} blocks have no counter (early boot code, hand-written code, patch sites); {} of these \
+             count as run, because they follow code that ran",
             self.uncounted, self.assumed
         )]
     }
@@ -171,8 +171,8 @@ impl Memory {
         Ok(Memory { name: name.into(), file, ranges })
     }
 
-    /// Fills `bytes` with what is at the virtual address `address`, or else at the physical address
-    /// `physical`. Returns whether the dump has it.
+    /// Fills `bytes` from the virtual address `address`, or else from the physical address `physical`. Returns whether
+    /// the dump contains it.
     fn read(&mut self, address: u64, physical: u64, bytes: &mut [u8]) -> Result<bool> {
         let size = bytes.len() as u64;
         let within = |start: u64, range: &DumpedRange, wanted: u64| {
@@ -194,8 +194,8 @@ impl Memory {
         }
     }
 
-    /// Compares the kernel's code in the dump, as far as it is there, with the kernel. Half of the bytes have to be the
-    /// same: a kernel patches some of its code, and frees the memory of its init sections.
+    /// Compares the kernel's code with its copy in the dump, as far as it is there. Half of the bytes have to be equal:
+    /// a kernel patches some of its code, and frees the memory of its init sections.
     fn check_code(&mut self, kernel: &KernelText) -> Result<()> {
         let Some(text) = kernel.linked.sections.iter().max_by_key(|section| section.bytes.len()) else {
             return Ok(());
@@ -211,7 +211,7 @@ impl Memory {
             address += bytes.len() as u64;
         }
         if same * 2 < compared {
-            let problem = format!("{same} of {compared} bytes of {} are the same", text.name);
+            let problem = format!("{same} of {compared} bytes of {} are equal", text.name);
             let (name, kernel) = (self.name.clone(), kernel.path.clone());
             return Err(Error::OtherKernel { name, kernel, problem });
         }
@@ -226,7 +226,7 @@ fn ranges(file: &mut File, name: &str) -> Result<Vec<DumpedRange>> {
         problem,
         expected: "an ELF core (/proc/kcore, or QEMU's dump-guest-memory; raw memory needs --base)".into(),
     };
-    // Not more than what every core has is read ahead: /proc/kcore has no length.
+    // Reads at most the head of the core, because /proc/kcore has no length.
     let mut head = Vec::new();
     let read = file.take(64).read_to_end(&mut head);
     read.map_err(|source| Error::Read { name: name.into(), source })?;
@@ -255,7 +255,7 @@ fn ranges(file: &mut File, name: &str) -> Result<Vec<DumpedRange>> {
     let headers = ProgramHeader::parse(&table, 0, usize::from(header.e_phnum), ctx);
     let headers = headers.map_err(|error| wrong(error.to_string()))?;
     let stored = headers.iter().filter(|header| header.p_type == PT_LOAD).map(|header| DumpedRange {
-        // QEMU gives the physical address where it does not know another.
+        // QEMU writes the physical address if it does not know a virtual one.
         address: Some(header.p_vaddr).filter(|&address| address != header.p_paddr),
         physical: header.p_paddr,
         size: header.p_filesz,

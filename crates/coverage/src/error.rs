@@ -5,7 +5,7 @@ use std::io;
 /// Result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why there is no coverage.
+/// The reason why there is no coverage.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,30 +14,30 @@ pub enum Error {
     Read {
         /// The file.
         name: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// The kernel, or the map of its blocks, cannot be used.
     #[error(transparent)]
     Kernel(#[from] ktext::Error),
-    /// The file is no trace of this kind.
+    /// The file is not a trace of this kind.
     #[error("{name}: {problem}; expected {expected}")]
     NotATrace {
         /// The file.
         name: String,
-        /// What is wrong with it.
+        /// The problem with it.
         problem: String,
-        /// What it should be.
+        /// The expected content.
         expected: String,
     },
-    /// The trace, or the dump, is of another kernel.
+    /// The trace or dump belongs to another kernel.
     #[error("{name}: of another kernel than {kernel}: {problem}; give the vmlinux that was running")]
     OtherKernel {
         /// The trace.
         name: String,
-        /// The kernel that it should be of.
+        /// The kernel that it should belong to.
         kernel: String,
-        /// How that shows.
+        /// The evidence.
         problem: String,
     },
 }

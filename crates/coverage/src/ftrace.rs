@@ -1,5 +1,5 @@
-//! The text of the kernel's function tracer, as `/sys/kernel/tracing/trace` gives it, as the kernel dumps it
-//! on the console, and as `trace-cmd report` prints it; and of the function graph tracer.
+//! The text of the kernel's function tracer, from `/sys/kernel/tracing/trace`, from the kernel's dump on the console,
+//! or from `trace-cmd report`; and the text of the function graph tracer.
 //!
 //! ```text
 //!      swapper-1   [000] d..1.     0.000000: vfs_open <-do_open
@@ -7,13 +7,13 @@
 //!  0)               |  do_open() {
 //! ```
 //!
-//! What is used of a line is the function, and the caller, which has run too: it is on the stack. That finds
-//! some of the functions that the tracer leaves out (`notrace`). The order is that of the lines, which the kernel
-//! has sorted by time; timestamps themselves are not used, because the clock may jump while a kernel boots.
+//! Each line provides the function, and its caller, which has also run because it is on the stack. The caller adds some
+//! of the functions that the tracer leaves out (`notrace`). The order is that of the lines, which the kernel has sorted
+//! by time; timestamps are not used, because the clock may jump while a kernel boots.
 //!
-//! A name may be that of several local functions. Where the line has the address as well (the options
-//! `sym-addr`), the address decides. Without, all functions of that name count as run, and how many these
-//! were is said; what a caller of an ambiguous name called is left out.
+//! Several local functions may share a name. If the line has the address as well (option `sym-addr`), the address
+//! decides. Otherwise, all functions of that name count as run, and their number is reported; callees of an ambiguous
+//! caller are left out.
 
 use kelf::FunctionIndex;
 use kplan::{CallEdge, Coverage, CoveredFunction, Run};
@@ -23,34 +23,34 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 
-/// What stands before the caller of a function.
+/// The separator before the caller of a function.
 const CALLER: &[u8] = b"<-";
 
-/// The largest number of processors (`NR_CPUS` is at most this many).
+/// Maximum number of processors (`NR_CPUS` is at most this).
 const MAX_PROCESSORS: usize = 8192;
 
-/// The deepest call stack of a function graph (`FTRACE_RETFUNC_DEPTH` is 50).
+/// Maximum depth of a call stack in a function graph (`FTRACE_RETFUNC_DEPTH` is 50).
 const MAX_DEPTH: usize = 1024;
 
-/// What was found in a trace.
+/// The figures of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceCounts {
     /// Lines with a function.
     pub events: u64,
-    /// Of these, the ones whose function the kernel has.
+    /// Number of these whose function the kernel has.
     pub matched: u64,
-    /// The names that the kernel does not have, with the number of their events; functions of modules are
-    /// named with their module.
+    /// Names that the kernel does not have, with the number of their events. Functions of modules include the module's
+    /// name.
     pub unknown: FxHashMap<String, u64>,
-    /// The names that several functions have, and that no address told apart.
+    /// Names of several functions without a distinguishing address.
     pub ambiguous: FxHashSet<String>,
-    /// Events that the kernel dropped, as the trace says.
+    /// Events that the kernel dropped, according to the trace.
     pub lost: u64,
     /// Whether the last line was cut off.
     pub is_cut: bool,
 }
 
-/// A function in a line.
+/// A function of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Symbol<'a> {
     name: &'a [u8],
@@ -59,14 +59,15 @@ struct Symbol<'a> {
     module: Option<&'a [u8]>,
 }
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line<'a> {
     /// A function was entered.
     Call { function: Symbol<'a>, caller: Option<Symbol<'a>> },
-    /// In the function graph: a function was entered on a processor. A leaf has returned as well; others have a line for that.
+    /// Function graph: a function was entered on a processor. A leaf has returned as well; for other functions, a later
+    /// line reports the return.
     Enter { processor: usize, function: Symbol<'a>, is_leaf: bool },
-    /// In the function graph: the function at the top of a processor's call stack returns.
+    /// Function graph: the function at the top of a processor's call stack returns.
     Leave { processor: usize },
     /// Events were lost.
     Lost(u64),
@@ -80,30 +81,29 @@ pub struct CallRecorder<'a> {
     kernel: &'a KernelText,
     functions: FxHashMap<FunctionIndex, EnteredFunction>,
     calls: FxHashMap<(FunctionIndex, FunctionIndex), u64>,
-    /// Of the function graph, the call stack of each processor; `None` for a function that is not known or not the only one of its
-    /// name.
+    /// The call stack of each processor in a function graph; `None` for an unknown or ambiguous function.
     stacks: FxHashMap<usize, Vec<Option<FunctionIndex>>>,
 }
 
-/// What is known of a function that ran.
+/// The data of a function that ran.
 #[derive(Debug)]
 struct EnteredFunction {
     first: u64,
-    /// How often it was entered; `None` if it was seen as a caller only.
+    /// Number of times that it was entered; `None` if it was only seen as a caller.
     count: Option<u64>,
 }
 
 impl<'a> CallRecorder<'a> {
-    /// For a trace of `kernel`.
+    /// Creates a recorder for traces of `kernel`.
     pub fn new(kernel: &'a KernelText) -> CallRecorder<'a> {
         let (functions, calls, stacks) = Default::default();
         CallRecorder { kernel, functions, calls, stacks }
     }
 
-    /// Reads a trace, and records what it names.
+    /// Reads a trace, and records its functions and calls.
     ///
     /// # Errors
-    /// If the trace cannot be read, is no such trace, or names nothing that the kernel has.
+    /// If the trace cannot be read, is not such a trace, or has no function of the kernel.
     pub fn read(&mut self, lines: &mut Lines) -> Result<TraceCounts> {
         let mut trace = TraceCounts::default();
         while let Some(line) = lines.read_line()? {
@@ -129,7 +129,7 @@ impl<'a> CallRecorder<'a> {
                 }
             }
             Line::Leave { processor } => {
-                // The stack is empty where the trace begins within a function.
+                // The stack is empty if the trace begins within a function.
                 self.stacks.get_mut(&processor).and_then(Vec::pop);
             }
             Line::Lost(count) => {
@@ -140,7 +140,7 @@ impl<'a> CallRecorder<'a> {
         }
     }
 
-    /// Records that a function was entered. Returns it if it is the only one of that name.
+    /// Records that a function was entered. Returns it if its name is unambiguous.
     fn enter(
         &mut self,
         symbol: Symbol<'_>,
@@ -176,7 +176,7 @@ impl<'a> CallRecorder<'a> {
         self.functions.entry(function).or_insert(EnteredFunction { first, count: None })
     }
 
-    /// The functions that a symbol may mean.
+    /// Returns the functions that a symbol may mean.
     fn functions(&self, symbol: Symbol<'_>) -> Vec<FunctionIndex> {
         let name = std::str::from_utf8(symbol.name).unwrap_or("");
         if symbol.module.is_some() {
@@ -190,7 +190,7 @@ impl<'a> CallRecorder<'a> {
         }
     }
 
-    /// The function that a symbol means, if that is only one.
+    /// Returns the function that a symbol means, if it is unambiguous.
     fn only(&self, symbol: Symbol<'_>) -> Option<FunctionIndex> {
         match self.functions(symbol)[..] {
             [function] => Some(function),
@@ -198,7 +198,7 @@ impl<'a> CallRecorder<'a> {
         }
     }
 
-    /// The section `coverage`, of this one trace.
+    /// Returns the section `coverage` for this trace.
     pub fn finish(self, run: Run) -> Coverage {
         let mut entered: Vec<_> = self.functions.into_iter().collect();
         entered.sort_by_key(|(_, entered)| entered.first);
@@ -231,7 +231,7 @@ impl TraceCounts {
         let name = name.to_owned();
         if self.events == 0 {
             let problem = "no line of it names a function".into();
-            let expected = "the text of the function tracer (`coverage ftrace --help` says how to record it)";
+            let expected = "the text of the function tracer (see `coverage ftrace --help`)";
             return Err(Error::NotATrace { name, problem, expected: expected.into() });
         }
         if self.matched == 0 {
@@ -241,7 +241,7 @@ impl TraceCounts {
         Ok(())
     }
 
-    /// What of the trace was not used, or is not to be relied on, a line each.
+    /// Describes unused or unreliable parts of the trace, one remark per line.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         let mut unknown: Vec<_> = self.unknown.iter().collect();
@@ -256,20 +256,20 @@ impl TraceCounts {
         }
         if let Some(first) = self.ambiguous.iter().min() {
             remarks.push(format!(
-                "{} names are those of several functions, such as {first}; all of these count as run (the trace \
-                 option sym-addr tells them apart)",
+                "{} names belong to several functions, such as {first}; all of these count as run (the trace \
+                 option sym-addr distinguishes them)",
                 self.ambiguous.len()
             ));
         }
         if self.lost > 0 {
             remarks.push(format!(
-                "{} events were lost while it was recorded: what ran may be missing, and counts are too low; record \
+                "{} events were lost during recording: functions may be missing, and counts are too low; record \
                  with a larger buffer",
                 self.lost
             ));
         }
         if self.is_cut {
-            remarks.push("the last line is cut off, and was left out; the trace is not complete".into());
+            remarks.push("the last line is truncated and was ignored; the trace is not complete".into());
         }
         remarks
     }
@@ -316,7 +316,7 @@ fn parse(line: &[u8]) -> Line<'_> {
     graph(line).unwrap_or(Line::Other)
 }
 
-/// `# entries-in-buffer/entries-written: 140080/250280   #P:4`: what was overwritten.
+/// Parses `# entries-in-buffer/entries-written: 140080/250280   #P:4`, and returns the number of overwritten entries.
 fn written(line: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(line).ok()?;
     let (_, figures) = text.split_once("entries-in-buffer/entries-written:")?;
@@ -325,7 +325,7 @@ fn written(line: &[u8]) -> Option<u64> {
     (lost > 0).then_some(lost)
 }
 
-/// `CPU:0 [LOST 12 EVENTS]`, or of trace-cmd `CPU:0 [12 EVENTS DROPPED]`.
+/// Parses `CPU:0 [LOST 12 EVENTS]`, or from trace-cmd `CPU:0 [12 EVENTS DROPPED]`.
 fn lost(line: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(line).ok()?;
     let (_, rest) = text.split_once('[')?;
@@ -336,7 +336,7 @@ fn lost(line: &[u8]) -> Option<u64> {
     events.parse().ok()
 }
 
-/// A line of the function graph: `PROCESSOR) DURATION | FUNCTION() {`, `… FUNCTION();`, `… }`; of trace-cmd
+/// Parses a line of the function graph: `PROCESSOR) DURATION | FUNCTION() {`, `… FUNCTION();`, `… }`; from trace-cmd
 /// `TASK [PROCESSOR] TIME: funcgraph_entry: DURATION | FUNCTION() {`.
 fn graph(line: &[u8]) -> Option<Line<'_>> {
     let bar = line.iter().rposition(|&byte| byte == b'|')?;
@@ -361,7 +361,8 @@ fn processor(head: &[u8]) -> Option<usize> {
     (number < MAX_PROCESSORS).then_some(number)
 }
 
-/// The symbol at the start of `text`: `NAME`, `NAME+0x4/0x20`, each with ` [MODULE]` and ` <ADDRESS>` behind it.
+/// Parses the symbol at the start of `text`: `NAME` or `NAME+0x4/0x20`, optionally followed by ` [MODULE]` and
+/// ` <ADDRESS>`.
 fn symbol(text: &[u8]) -> Option<Symbol<'_>> {
     let mut words = text.split(|&byte| byte == b' ').filter(|word| !word.is_empty());
     let first = words.next()?;
@@ -377,11 +378,11 @@ fn symbol(text: &[u8]) -> Option<Symbol<'_>> {
     is_name(name).then_some(symbol)
 }
 
-/// The symbol at the end of `text`.
+/// Parses the symbol at the end of `text`.
 fn last_symbol(text: &[u8]) -> Option<Symbol<'_>> {
     let text = text.trim_ascii_end();
     let mut start = text.len();
-    // At most a name, a module and an address; the name is the first that is no other.
+    // At most a name, a module and an address; the name is the first text that is neither of the others.
     for _ in 0..3 {
         let word_end = text[..start].trim_ascii_end().len();
         start = text[..word_end].iter().rposition(|&byte| byte == b' ').map_or(0, |space| space + 1);
@@ -392,7 +393,7 @@ fn last_symbol(text: &[u8]) -> Option<Symbol<'_>> {
     None
 }
 
-/// Whether this can be the name of a function: not an address that the kernel had no name for.
+/// Whether this can be the name of a function, not an address without a name.
 fn is_name(name: &[u8]) -> bool {
     let starts = name.first().is_some_and(|&byte| byte.is_ascii_alphabetic() || byte == b'_');
     starts && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'$'))

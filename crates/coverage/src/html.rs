@@ -1,8 +1,8 @@
-//! A page that shows the address space of a kernel's code: every memory page of it, how full of code that ran,
-//! and which functions are on it.
+//! A page that shows the address space of a kernel's code: every memory page, how much of its code ran, and its
+//! functions.
 //!
-//! It is one file that refers to no other: numbers and maps are in the document itself, and a small script shows the
-//! functions of the page under the pointer.
+//! It is one file without references to others: numbers and maps are in the document itself, and a small script shows
+//! the functions of the page under the pointer.
 
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
@@ -21,20 +21,20 @@ const SCRIPT: &str = include_str!("html/page.js");
 /// Pages in a row of a map: 128 KiB with pages of 4 KiB.
 const COLUMNS: usize = 32;
 
-/// How many of the emptiest touched pages are listed.
+/// Number of the emptiest touched pages to list.
 const EMPTIEST: usize = 20;
 
-/// How many functions of each of these are named.
+/// Number of functions to name for each of these.
 const NAMED: usize = 3;
 
-/// A kernel and what ran of it.
+/// A kernel and its code that ran.
 struct View<'a> {
     kernel: &'a KernelText,
     coverage: &'a Coverage,
     map: PageMap,
 }
 
-/// The page for some kernels, beside one another.
+/// Returns the page for some kernels, next to each other.
 pub fn page(shown: &[(Coverage, KernelText)]) -> String {
     let views = shown.iter().map(|(coverage, kernel)| {
         let map = kernel.pages(&kernel.ran(coverage).addresses, PAGE_SIZE);
@@ -80,7 +80,7 @@ fn write_view(out: &mut String, number: usize, view: &View<'_>) -> fmt::Result {
     writeln!(out, "</section>")
 }
 
-/// The sections of which something ran, with their numbers.
+/// Iterates over the sections with code that ran, with their numbers.
 fn shown(map: &PageMap) -> impl Iterator<Item = (usize, &SectionPages)> {
     map.sections.iter().enumerate().filter(|(_, section)| section.ran > 0)
 }
@@ -138,7 +138,7 @@ fn write_section(out: &mut String, view: usize, index: usize, section: &SectionP
     writeln!(out, "</div>")
 }
 
-/// The touched pages of which the fewest bytes ran.
+/// Writes the touched pages with the fewest executed bytes.
 fn write_emptiest(out: &mut String, number: usize, view: &View<'_>) -> fmt::Result {
     let mut touched: Vec<(usize, usize, &Page)> = shown(&view.map)
         .flat_map(|(index, section)| {
@@ -171,7 +171,7 @@ fn write_emptiest(out: &mut String, number: usize, view: &View<'_>) -> fmt::Resu
     writeln!(out, "</tbody>\n</table>")
 }
 
-/// The data of the script: the pages of each section, and for each page its address, size, bytes that ran, and
+/// Returns the script's data: the pages of each section, and for each page its address, size, executed bytes, and
 /// functions.
 fn data(view: &View<'_>) -> serde_json::Value {
     let function = |part: &FunctionPart| {
@@ -183,7 +183,7 @@ fn data(view: &View<'_>) -> serde_json::Value {
         json!([format!("{:x}", page.address), page.size, page.ran, functions])
     };
     let sections = view.map.sections.iter().map(|section| {
-        // What is not shown needs no pages.
+        // A hidden section needs no pages.
         let pages: Vec<_> = section.pages.iter().filter(|_| section.ran > 0).map(page).collect();
         json!({ "name": section.name, "pages": pages })
     });

@@ -1,19 +1,19 @@
 /*!
-What a kernel really executes.
+Recording of the code that a kernel executes.
 
-Traces of many kinds come in; one section of a plan comes out, with each function that ran, which of its bytes
-did, and in which order.
+The input is traces of several kinds. The output is one section of a plan: the functions that ran, their executed
+bytes, and their order.
 
-- [`Recorder`]: records which bytes ran, and makes the section of it;
-- [`qemu`], [`ftrace`], [`dump`]: the kinds of trace, each a reader that feeds a recorder, and [`uncounted`] for
-  the blocks of which a dump says nothing;
+- [`Recorder`]: records the executed bytes, and makes the section;
+- [`qemu`], [`ftrace`], [`dump`]: the kinds of trace, each a reader that feeds a recorder, and [`uncounted`] for the
+  blocks without information in a dump;
 - [`summary`], [`html`]: the section as tables, and as a page for a browser.
 
-The key decision is that an address is turned into a function and an offset as soon as it is read, by the one
-kernel that it is an address of ([`ktext::KernelText`]), and is never stored. Code that was traced in one link then has the same name in
-every other.
+The key decision is that an address is translated to a function and an offset as soon as it is read, with the kernel
+that it belongs to ([`ktext::KernelText`]), and is never stored. So code that was traced in one link has the same name
+in every other.
 
-What cannot be understood of a trace is counted and reported, and a trace of another kernel is refused.
+Parts of a trace that are not understood are counted and reported, and a trace of another kernel is refused.
 */
 
 pub mod dump;

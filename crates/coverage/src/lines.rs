@@ -1,4 +1,4 @@
-//! A trace, line by line: without holding more of it than a line, and with progress on a terminal.
+//! Reading a trace line by line, with only a line in memory, and with progress on a terminal.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -8,7 +8,7 @@ use kcli::Progress;
 
 use crate::error::{Error, Result};
 
-/// The longest line in bytes that is given in one piece; no trace has longer ones.
+/// Maximum length of a line in bytes that is returned in one piece; no trace has longer lines.
 const MAX_LINE: u64 = 1 << 16;
 
 /// Size in bytes of the buffer.
@@ -19,7 +19,7 @@ const STEP: u64 = 1 << 22;
 
 /// The lines of a file, or of standard input.
 pub struct Lines {
-    /// The file, as messages call it.
+    /// The name of the file in messages.
     pub name: String,
     reader: Box<dyn BufRead>,
     line: Vec<u8>,
@@ -52,7 +52,7 @@ impl Lines {
         Ok(Lines::new(&name, BufReader::with_capacity(BUFFER, file), Some(progress)))
     }
 
-    /// The lines of `reader`.
+    /// Creates the lines of `reader`.
     pub fn of(name: &str, reader: impl Read + 'static) -> Lines {
         Lines::new(name, BufReader::new(reader), None)
     }
@@ -62,8 +62,8 @@ impl Lines {
         Lines { name: name.into(), reader, line: Vec::new(), progress, since_step: 0, is_cut: false }
     }
 
-    /// The next line without its end, or `None` at the end. A last line without a newline was cut
-    /// off, and is not given. A line of more than 64 KiB comes in pieces.
+    /// Returns the next line without its end, or `None` at the end. A truncated last line without a newline is not
+    /// returned. A line of more than 64 KiB is returned in pieces.
     ///
     /// # Errors
     /// If the file cannot be read.

@@ -1,4 +1,4 @@
-//! The command: traces in, a plan out; a plan in, tables and a page out.
+//! The command: from traces to a plan, and from a plan to tables and a page.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -81,7 +81,7 @@ fn run(command: Command) -> Result<(), Failure> {
 
 /// Adds the coverage of each trace to the plan on standard input, and prints it.
 fn record(traces: &Traces, mut read: impl FnMut(&Path) -> Result<Coverage, Error>) -> Result<(), Failure> {
-    // Before the work, so that a path that cannot be written to is not found after it.
+    // Opened before the work, so that an unwritable path is reported at once.
     let output = Output::create(&traces.output.output)?;
     let is_trace = traces.traces.iter().any(|path| path == Path::new("-"));
     let mut plan = match is_trace || !is_piped_stdin() {
@@ -122,16 +122,18 @@ fn read_kernel(vmlinux: &Path, blocks: Option<&Path>) -> Result<KernelText, Fail
     KernelText::read(vmlinux, blocks).map_err(Failure::of)
 }
 
-/// The coverage of the plan at `path`.
+/// Reads the coverage of the plan at `path`.
 fn read_coverage(path: &Path) -> Result<Coverage, Failure> {
     let without = || {
         let path = path.display();
-        Failure::bad_input(format!("{path}: no coverage in it; make one with coverage qemu, ftrace or kcore"))
+        Failure::bad_input(format!(
+            "{path}: it has no coverage; make one with coverage qemu, ftrace or kcore"
+        ))
     };
     read_plan(path)?.coverage.ok_or_else(without)
 }
 
-/// Says on standard error what of a trace was not used.
+/// Reports unused parts of a trace on standard error.
 fn warn(name: &str, remarks: &[String]) {
     for remark in remarks {
         eprintln!("coverage: warning: {name}: {remark}");

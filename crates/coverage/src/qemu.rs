@@ -1,18 +1,19 @@
 //! QEMU's log of the instructions that it translates (`-d in_asm`).
 //!
-//! With one instruction a translation block, QEMU translates an instruction when it is about to run for the first
-//! time, and the log is the list of first executions, in order. A line is
+//! With one instruction per translation block, QEMU translates an instruction just before its first execution, so the
+//! log lists first executions in order. A line is
 //!
 //! ```text
 //! 0xc1000117:  81 c4 00 00 00 c0        addl     $0xc0000000, %esp
 //! ```
 //!
-//! The address and the bytes are all that is used. Behind two spaces follows the disassembly, or `ran N` in the lists
-//! that the plugin of `fixtures/qemu` writes, which is how often the instruction ran. QEMU prints as many bytes as the
-//! instruction has, in units of 1, 2 or 4 bytes, and continues a long one on a line with an address and bytes alone,
-//! which is read as further bytes that ran.
+//! Only the address and the bytes are used. After two spaces follows the disassembly, or `ran N`, the number of
+//! executions, in the lists of the plugin in `fixtures/qemu`. QEMU prints the bytes of the instruction in units of 1, 2
+//! or 4 bytes. It continues a long instruction on a line with an address and bytes alone, which is read as further
+//! bytes that ran.
 //!
-//! Behind them, that plugin lists what was read of the kernel's read-only data, if it was told where that is:
+//! After them, that plugin lists the ranges of the kernel's read-only data that were read, if it was given the place of
+//! the data:
 //!
 //! ```text
 //! data 0xc11df000-0xc1242000
@@ -20,11 +21,10 @@
 //! later 0xc11df010-0xc11df018
 //! ```
 //!
-//! What it says is `later` is of the time since the kernel had booted; [`Span`] says whether that is asked for.
+//! Lines with `later` are about the time after boot; [`Span`] selects whether to use them.
 //!
-//! Before paging is on, a kernel runs at its physical address. Such an instruction is the kernel's if it is
-//! what the kernel was linked with at that place; anything else down there is firmware, a boot loader, or a
-//! program.
+//! Before paging is on, a kernel runs at its physical address. Such an instruction counts as the kernel's if its bytes
+//! equal the linked kernel's at that place; any other is firmware, a boot loader, or a program.
 
 mod reads;
 
@@ -38,45 +38,45 @@ use crate::recorder::Recorder;
 /// The longest instruction of any machine, in bytes (x86).
 const MAX_INSTRUCTION: usize = 15;
 
-/// What was found in a log.
+/// The figures of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounts {
     /// Lines with an instruction.
     pub instructions: u64,
-    /// Instructions of the kernel that belong to a function of it.
+    /// Number of instructions that belong to a function of the kernel.
     pub matched: u64,
-    /// Of these, the ones that ran at their physical address.
+    /// Number of these that ran at their physical address.
     pub physical: u64,
-    /// Of these, the ones with other bytes than the kernel was linked with.
+    /// Number of these whose bytes differ from the linked kernel's.
     pub patched: u64,
-    /// Instructions in the kernel's part of the address space that belong to none: modules, code that the
-    /// kernel made.
+    /// Instructions in the kernel's part of the address space without a function: modules, code that the kernel
+    /// generated.
     pub unknown: u64,
     /// Instructions elsewhere: firmware, boot loader, programs.
     pub elsewhere: u64,
-    /// Lines that are not of such a log.
+    /// Lines that do not belong to such a log.
     pub unreadable: u64,
-    /// Translation blocks of more than one instruction, of which not all may have run.
+    /// Translation blocks of several instructions, some of which may not have run.
     pub long_blocks: u64,
     /// Whether the last line was cut off.
     pub is_cut: bool,
 }
 
-/// What of a log is asked for.
+/// The part of a log to use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Span {
-    /// All of it.
+    /// The whole log.
     All,
-    /// What ran since the kernel had booted.
+    /// The time after boot.
     AfterBoot,
 }
 
-/// What a log has.
+/// The content of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// Its instructions, counted.
+    /// The figures of its instructions.
     pub counts: LogCounts,
-    /// What was read of the kernel's read-only data, where the log says.
+    /// The kernel's read-only data that was read, if the log records it.
     pub reads: Option<Reads>,
 }
 
@@ -87,7 +87,7 @@ struct Instruction {
     bytes: [u8; MAX_INSTRUCTION],
     len: usize,
     count: Option<u64>,
-    /// How often it ran since the kernel had booted, where the log says.
+    /// Number of executions after boot, if the log records it.
     later: Option<u64>,
     /// Whether nothing follows the bytes, as in the second line of a long instruction.
     is_bare: bool,
@@ -99,10 +99,10 @@ impl Instruction {
     }
 }
 
-/// Reads a log, and records the instructions that are the kernel's.
+/// Reads a log, and records the kernel's instructions.
 ///
 /// # Errors
-/// If the log cannot be read, is no such log, is of another kernel, or does not say what is asked for.
+/// If the log cannot be read, is not such a log, is of another kernel, or lacks the requested information.
 pub fn read(lines: &mut Lines, kernel: &KernelText, span: Span, recorder: &mut Recorder<'_>) -> Result<Log> {
     let mut log = LogCounts::default();
     let mut reads = None;
@@ -133,10 +133,8 @@ pub fn read(lines: &mut Lines, kernel: &KernelText, span: Span, recorder: &mut R
     if span == Span::AfterBoot && !tells_boot {
         return Err(Error::NotATrace {
             name: lines.name.clone(),
-            problem: "it does not say what ran after boot".into(),
-            expected:
-                "a trace of the plugin that was told where the kernel's boot ends (`coverage qemu --help` says how)"
-                    .into(),
+            problem: "it does not record what ran after boot".into(),
+            expected: "a trace of the plugin with the option boot (see `coverage qemu --help`)".into(),
         });
     }
     log.check(&lines.name, kernel)?;
@@ -172,7 +170,7 @@ impl LogCounts {
     }
 
     fn check(&self, name: &str, kernel: &KernelText) -> Result<()> {
-        let expected = "a log of QEMU's -d in_asm (`coverage qemu --help` says how to make one)";
+        let expected = "a log of QEMU's -d in_asm (see `coverage qemu --help`)";
         let name = name.to_owned();
         if self.instructions == 0 {
             let problem = match self.unreadable {
@@ -190,51 +188,50 @@ impl LogCounts {
             );
             return Err(Error::OtherKernel { name, kernel, problem });
         }
-        // A kernel patches its code here and there.
+        // A kernel patches some of its code.
         if self.patched * 2 > self.matched {
             let same = self.matched - self.patched;
-            let problem = format!("{same} of {} instructions are the same", self.matched);
+            let problem = format!("{same} of {} instructions are equal", self.matched);
             return Err(Error::OtherKernel { name, kernel, problem });
         }
         Ok(())
     }
 
-    /// What of the log was not used, or is not to be relied on, a line each.
+    /// Describes unused or unreliable parts of the log, one remark per line.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = Vec::new();
         if self.unknown > 0 {
             remarks.push(format!(
-                "{} of {} instructions in the kernel's address space belong to no function of it (modules, code that \
-                 it made)",
+                "{} of {} instructions in the kernel's address space belong to no function (modules, generated \
+                 code)",
                 self.unknown,
                 self.unknown + self.matched
             ));
         }
         if self.long_blocks > 0 {
             remarks.push(format!(
-                "{} blocks of more than one instruction: what QEMU translated and did not run counts as run; record \
-                 with one instruction a block (see --help)",
+                "{} blocks of more than one instruction: translated instructions count as run even if they were not \
+                 executed; record with one instruction per block (see --help)",
                 self.long_blocks
             ));
         }
         if self.unreadable > 0 {
             remarks
-                .push(format!("{} lines are not of a log of -d in_asm, and were left out", self.unreadable));
+                .push(format!("{} lines are not from a log of -d in_asm and were ignored", self.unreadable));
         }
         if self.is_cut {
-            remarks.push("the last line is cut off, and was left out; the trace is not complete".into());
+            remarks.push("the last line is truncated and was ignored; the trace is not complete".into());
         }
         remarks
     }
 }
 
-/// What is said of a log of instructions alone where data is asked for.
+/// Returns the error for a log without reads if data is requested.
 pub fn without_reads(name: &str) -> Error {
     Error::NotATrace {
         name: name.into(),
-        problem: "it does not say what data was read".into(),
-        expected: "a trace of the plugin that was told where the data is (`coverage qemu --help` says how)"
-            .into(),
+        problem: "it does not record what data was read".into(),
+        expected: "a trace of the plugin with the option data (see `coverage qemu --help`)".into(),
     }
 }
 
@@ -251,13 +248,13 @@ pub fn run(log: Log, trace: &str, kernel: &KernelText) -> Run {
     }
 }
 
-/// Reads one line, `0xADDRESS:  BYTES  TEXT`.
+/// Parses one line, `0xADDRESS:  BYTES  TEXT`.
 fn instruction(line: &[u8]) -> Option<Instruction> {
     let line = line.strip_prefix(b"0x")?;
     let colon = line.iter().position(|&byte| byte == b':')?;
     let address = hexadecimal(&line[..colon])?;
     let mut rest = line[colon + 1..].trim_ascii_start();
-    // Of a machine that it has no disassembler for, QEMU prints the bytes in a row.
+    // For a machine without a disassembler, QEMU prints the bytes in a row.
     let row = rest.strip_prefix(b"OBJD-T: ");
     rest = row.unwrap_or(rest);
     let bytes = [0; MAX_INSTRUCTION];
@@ -268,7 +265,7 @@ fn instruction(line: &[u8]) -> Option<Instruction> {
         if !instruction.push(digits, row.is_some()) {
             return None;
         }
-        // One space is between two units, more are between the last one and the text.
+        // One space separates units; more separate the last one from the text.
         match after {
             [] => {
                 instruction.is_bare = true;
@@ -286,8 +283,8 @@ fn instruction(line: &[u8]) -> Option<Instruction> {
 }
 
 impl Instruction {
-    /// Appends the bytes of a unit, which is printed as a number of 1, 2 or 4 bytes, or as bytes in a row.
-    /// Returns whether it was one.
+    /// Appends the bytes of a unit, which is printed as a number of 1, 2 or 4 bytes, or as bytes in a row. Returns
+    /// whether it is valid.
     fn push(&mut self, digits: &[u8], in_a_row: bool) -> bool {
         let size = digits.len() / 2;
         let is_unit = digits.len() % 2 == 0 && matches!(size, 1 | 2 | 4);
@@ -301,7 +298,7 @@ impl Instruction {
             self.bytes[self.len] = byte as u8;
             self.len += 1;
         }
-        // The machines that are known here are little-endian.
+        // All supported machines are little-endian.
         if !in_a_row {
             self.bytes[start..self.len].reverse();
         }
@@ -309,7 +306,7 @@ impl Instruction {
     }
 }
 
-/// Reads `ran COUNT` or `ran COUNT later COUNT`.
+/// Parses `ran COUNT` or `ran COUNT later COUNT`.
 fn counts(text: &[u8]) -> (Option<u64>, Option<u64>) {
     let Some(counts) = text.strip_prefix(b"ran ") else { return (None, None) };
     let end = counts.iter().position(|&byte| byte == b' ').unwrap_or(counts.len());
@@ -348,7 +345,7 @@ mod tests {
         assert_eq!(parsed(arm64), Some((0xffff_8000_8000_0000, vec![0x1f, 0x20, 0x03, 0xd5], None)));
         let thumb = "0xc0008000:  f7ff fffe  bl       #0xc0008000";
         assert_eq!(parsed(thumb).unwrap().1, [0xff, 0xf7, 0xfe, 0xff]);
-        // A mnemonic of hexadecimal digits is none of the bytes.
+        // A mnemonic of hexadecimal digits is not one of the bytes.
         assert_eq!(parsed("0xc0008000:  48  dec      %eax").unwrap().1, [0x48]);
         assert_eq!(parsed("0xc0008000:  OBJD-T: 4800").unwrap().1, [0x48, 0]);
         assert_eq!(parsed("0xc1000117:  90  ran 17"), Some((0xc100_0117, vec![0x90], Some(17))));

@@ -1,36 +1,36 @@
-//! Records what ran, and makes the section `coverage` of it.
+//! Records the code that ran, and makes the section `coverage`.
 
 use kplan::{Coverage, CoveredFunction, RanRange, Run};
 use ktext::{KernelText, Place};
 
-/// Records which bytes of which functions ran, and in which order they first did.
+/// Records the executed bytes of functions, and the order of their first execution.
 #[derive(Debug)]
 pub struct Recorder<'a> {
     kernel: &'a KernelText,
-    /// By the numbers that [`KernelText`] gives the functions.
+    /// Functions by their index in [`KernelText`].
     functions: Vec<Option<FunctionRecord>>,
-    /// How many events so far were the first execution of some byte: the time on the scale of `first`.
+    /// Number of events so far that executed some byte first: the time scale of `first`.
     clock: u64,
 }
 
-/// What is known of a function that ran.
+/// The data of a function that ran.
 #[derive(Debug)]
 struct FunctionRecord {
     section: usize,
-    /// For each byte the value of the clock when it first ran, from 1; 0 if it did not.
+    /// For each byte, the clock at its first execution, from 1; 0 if it did not run.
     first: Vec<u64>,
-    /// For each byte how often an instruction that starts there ran; empty if the trace does not count.
+    /// For each byte, the number of executions of an instruction that starts there; empty if the trace has no counts.
     counts: Vec<u64>,
 }
 
 impl<'a> Recorder<'a> {
-    /// A recorder for traces of `kernel`.
+    /// Creates a recorder for traces of `kernel`.
     pub fn new(kernel: &'a KernelText) -> Recorder<'a> {
         let functions = std::iter::repeat_with(|| None).take(kernel.function_count()).collect();
         Recorder { kernel, functions, clock: 0 }
     }
 
-    /// Records that the bytes of `place` ran now, and how often, where the trace counts.
+    /// Records an execution of the bytes of `place`, and its count, if the trace has counts.
     pub fn ran(&mut self, place: &Place, count: Option<u64>) {
         // Functions are smaller than the memory of this process, which holds their kernel.
         let size = usize::try_from(self.kernel.size(place.function)).unwrap_or(usize::MAX);
@@ -60,7 +60,7 @@ impl<'a> Recorder<'a> {
         self.clock == 0
     }
 
-    /// The section `coverage`, of this one trace.
+    /// Returns the section `coverage` for this trace.
     pub fn finish(self, run: Run) -> Coverage {
         let kernel = self.kernel;
         let functions = self.functions.into_iter().enumerate();

@@ -1,4 +1,4 @@
-//! A coverage as tables for people.
+//! A coverage as human-readable tables.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -7,11 +7,11 @@ use kcli::{Table, human};
 use kplan::{Coverage, CoveredFunction};
 use ktext::{KernelText, PAGE_SIZE, PageMap};
 
-/// How many functions of each section are named.
+/// Number of functions to name in each section.
 const TOP: usize = 10;
 
-/// The tables: the runs, each section, and its largest functions. With the kernel, shares of the whole and
-/// pages.
+/// Returns the tables: the runs, each section, and its largest functions. With the kernel, also the shares of its
+/// sections and pages.
 pub fn text(coverage: &Coverage, kernel: Option<&KernelText>) -> String {
     let mut text = String::new();
     let mut runs = Table::new(["run", "kind", "kernel", "not matched"]);
@@ -42,7 +42,7 @@ fn by_section(coverage: &Coverage) -> BTreeMap<&str, Vec<&CoveredFunction>> {
     sections
 }
 
-/// What ran of each section.
+/// Returns a table of the code of each section that ran.
 fn sections(coverage: &Coverage) -> Table {
     let mut table = Table::new(["section", "functions ran", "their bytes", "bytes ran", "of these"]);
     for (name, functions) in by_section(coverage) {
@@ -61,7 +61,7 @@ fn sections(coverage: &Coverage) -> Table {
     table
 }
 
-/// What ran of each section of a kernel, and on how many pages.
+/// Returns a table of the shares of a kernel's sections that ran, with their pages.
 fn shares(map: &PageMap) -> Table {
     let heading = [
         "section of the kernel",
@@ -93,7 +93,7 @@ fn shares(map: &PageMap) -> Table {
     table
 }
 
-/// The functions of a section of which the most bytes ran.
+/// Returns a table of the functions of a section with the most executed bytes.
 fn largest(name: &str, mut functions: Vec<&CoveredFunction>) -> Table {
     functions.sort_by_key(|function| std::cmp::Reverse(function.bytes_run().unwrap_or(function.size)));
     let mut table = Table::new([&format!("most of {name}"), "bytes ran", "size", "first", "count"]);
@@ -109,7 +109,7 @@ fn largest(name: &str, mut functions: Vec<&CoveredFunction>) -> Table {
     table
 }
 
-/// `part` of `whole` in per cent, to a tenth.
+/// Formats `part` of `whole` as a percentage with one decimal.
 pub fn share(part: u64, whole: u64) -> String {
     match whole {
         0 => String::new(),

@@ -1,15 +1,16 @@
-//! Which blocks of an instrumented kernel that have no counter count as run: early boot code, hand-written code, patch
-//! sites.
+//! Blocks without a counter in an instrumented kernel (early boot code, hand-written code, patch sites), and whether
+//! they count as run.
 //!
 //! Such a block counts as run if it is a direct successor (by fall-through, branch or call) of the kernel's entry
-//! point, of a block that ran, or of another one that counts as run (Chanet et al. 2007, section 4.2). Both successors
-//! of a branch count, even one that was never taken. Code that is reached only through a pointer is excluded.
+//! point, of a block that ran, or of another block that counts as run (Chanet et al. 2007, section 4.2). Both
+//! successors of a branch count, even one that was never taken. Code that is reached only through a pointer is
+//! excluded.
 
 use kisa::{BranchKind, Encoding, Flow, Isa, isa};
 use kplan::{Block, BlockMap};
 use ktext::KernelText;
 
-/// Adds to `ran`, a flag for each block, the ones without a counter that count as run. Returns how many these are.
+/// Sets the flag in `ran` for blocks without a counter that count as run. Returns their number.
 pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [bool]) -> u64 {
     let isa = isa(kernel.linked.machine);
     let mut pending: Vec<usize> = (0..ran.len()).filter(|&block| ran[block]).collect();
@@ -31,14 +32,14 @@ pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [
     added
 }
 
-/// The successors of a block, including calls, as far as its instructions contain them.
+/// Returns the successors of a block, including calls, as far as its instructions contain them.
 fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
     let mut successors = Vec::new();
     let end = block.address + block.size;
     let mut address = block.address;
     while address < end {
         let left = usize::try_from(end - address).unwrap_or(0);
-        // Behind data among hand-written code, nothing is known.
+        // After data among hand-written code, nothing is known.
         let encoding = if kernel.linked.is_thumb(address) { Encoding::Thumb } else { Encoding::Main };
         let bytes = kernel.linked.bytes_at(address, left);
         let Some(insn) = bytes.and_then(|bytes| isa.decode(bytes, encoding.address(address))) else {

@@ -1,4 +1,4 @@
-//! `coverage ftrace`, with the text that the tracers write, of the functions of a kernel in miniature.
+//! `coverage ftrace`, with text in the format of the tracers, about functions of a kernel in miniature.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn coverage(traced: &Traced, trace: &str) -> (Coverage, String) {
     (plan(&output).coverage.unwrap(), text(&output.stderr).to_owned())
 }
 
-/// The functions with their counts, in order.
+/// Returns the functions with their counts, in order.
 fn counts(coverage: &Coverage) -> Vec<(String, Option<u64>)> {
     coverage.functions.iter().map(|function| (function.function.to_string(), function.count)).collect()
 }
@@ -64,10 +64,10 @@ fn names_of_several_functions_are_told_apart_by_address_alone() {
     assert_eq!(both, expected);
     assert_eq!(found.calls, []);
     assert!(
-        warnings.contains("1 names are those of several functions, such as helper; all of these"),
+        warnings.contains("1 names belong to several functions, such as helper; all of these"),
         "{warnings}"
     );
-    // kernel.c's lies before start_kernel, other.c's behind it.
+    // The function of kernel.c is before start_kernel, the one of other.c after it.
     let (found, warnings) =
         coverage(&traced, " init-1 [000] d..1. 0.5: helper <c010003f> <-start_kernel <c0100050>\n");
     assert_eq!(counts(&found), [count("start_kernel", None), count("kernel.c:helper", 1)]);
@@ -120,7 +120,7 @@ fn what_does_not_match_is_said() {
         lines[0].contains("3 of 4 events are of 2 functions that the kernel does not have, such as vfs_open")
     );
     assert!(lines[1].contains("12 events were lost"), "{warnings}");
-    assert!(lines[2].contains("the last line is cut off"), "{warnings}");
+    assert!(lines[2].contains("the last line is truncated"), "{warnings}");
     assert_eq!(lines.len(), 3);
 }
 

@@ -9,11 +9,11 @@ use kplan::Plan;
 use kshrink_tests::Visit;
 use ktext::{KernelText, PAGE_SIZE, PageMap, SectionPages};
 
-/// A script that uses the page as a person does, and leaves what it shows in attributes of the body.
+/// A script that uses the page like a person, and stores the displayed text in attributes of the body.
 const VISITOR: &str = r##"
 const seen = document.body.dataset;
 const heading = () => document.querySelector("#detail h2").textContent;
-// A window that is not in front has no focus, and says nothing of it.
+// A window in the background has no focus, and sends no event for it.
 const visit = (cell) => { cell.focus(); cell.dispatchEvent(new FocusEvent("focus")); };
 const press = (key) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
 seen.maps = [...document.querySelectorAll(".map")].map((map) =>
@@ -34,7 +34,7 @@ seen.released = heading();
 seen.stops = text.querySelectorAll("[tabindex='0']").length;
 "##;
 
-/// A page of `vmlinux`, and with `after` of `relinked` beside it.
+/// Returns the page for `vmlinux` and, with `after`, also for `relinked`.
 fn page(traced: &Traced, after: bool) -> String {
     traced.write("plan.json", traced.coverage(&["qemu", "vmlinux", "trace"]).stdout);
     let mut arguments = vec!["html", "plan.json", "vmlinux"];
@@ -95,7 +95,7 @@ fn names_are_escaped() {
 fn what_cannot_be_shown_is_refused() {
     let traced = Traced::new();
     traced.write("empty.json", "{\"schema\": \"kshrink/1\"}");
-    refused(&traced.coverage(&["html", "empty.json", "vmlinux"]), 2, "empty.json: no coverage in it");
+    refused(&traced.coverage(&["html", "empty.json", "vmlinux"]), 2, "empty.json: it has no coverage");
     assert_eq!(
         traced.coverage(&["html", "plan.json", "vmlinux", "--after", "plan.json"]).status.code(),
         Some(2)

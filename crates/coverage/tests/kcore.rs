@@ -1,4 +1,4 @@
-//! `coverage kcore`, with dumps of a kernel in miniature that QEMU made.
+//! `coverage kcore`, with QEMU's dumps of a kernel in miniature.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::{Traced, functions, plan, refused, text};
 use kshrink_tests::process::run;
 
 /// Three counters, the first and the last of which are set, and two blocks without a counter: `start_kernel` calls
-/// `half`, and nothing reaches the first function.
+/// `half`, and nothing leads to the first function.
 const BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
     "functions": [{"name": "start_kernel", "size": 57}, {"name": "never", "size": 8}, {"name": "half", "size": 11},
         {"name": "helper", "file": "kernel.c", "size": 4}],
@@ -75,7 +75,7 @@ fn counters_that_are_none_are_refused() {
         traced.write("blocks.json", blocks);
         refused(&traced.coverage(&["kcore", "vmlinux", "--blocks", "blocks.json", "dump"]), 2, message);
     };
-    // Something else of the kernel.
+    // Another part of the kernel.
     refuse(
         BLOCKS.replace(r#""counters", "#, r#""start_kernel", "#),
         "of another kernel than vmlinux: counter 0 of blocks.json is",
@@ -92,7 +92,7 @@ fn counters_that_are_none_are_refused() {
     );
 }
 
-/// A kernel for ARM in miniature: it begins in ARM code, and goes on in Thumb code.
+/// A kernel for ARM in miniature: it begins in ARM code, and continues in Thumb code.
 const ARM_KERNEL: &str = "\
     .syntax unified
     .arch armv7-a
@@ -127,7 +127,7 @@ never:	bx lr
 counters: .byte 1
 ";
 
-/// `start_kernel` has a counter, which is set, and calls `half`; nothing comes to `never`.
+/// `start_kernel` has a counter, which is set, and calls `half`; nothing leads to `never`.
 const ARM_BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
     "functions": [{"name": "stext", "size": 4}, {"name": "start_kernel", "size": 6}, {"name": "half", "size": 4},
         {"name": "never", "size": 2}],
@@ -146,7 +146,7 @@ fn calls_in_thumb_code_are_followed_to_code_without_counters() {
     tool("as", "kernel.s -o kernel.o");
     tool("ld", "-Ttext=0xc0008000 -Tdata=0xc0009000 -e stext kernel.o -o vmlinux");
     tool("objcopy", "-O binary vmlinux raw");
-    // What runs at 0xc0008000 was loaded at 0x40008000, which the kernel's file does not say.
+    // Code that runs at 0xc0008000 was loaded at 0x40008000, which the kernel's file does not record.
     let coverage = |load: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_coverage"));
         let arguments = ["kcore", "vmlinux", "--blocks", "blocks.json", "raw", "--base", "0x40008000"];

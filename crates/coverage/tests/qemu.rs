@@ -31,7 +31,7 @@ fn what_ran_is_named_in_its_order() {
     assert_eq!(firsts, [0, 1, 2, 4, 5, 6, 7]);
     let sections: Vec<&str> = coverage.functions.iter().map(|function| &function.section[..]).collect();
     assert_eq!(sections[..2], [".head.text", ".text"]);
-    // The instruction that the kernel made.
+    // The instruction that the kernel generated.
     let run = &coverage.runs[0];
     assert_eq!(
         (&run.source[..], &run.trace[..], &run.kernel[..], run.unknown),
@@ -97,7 +97,7 @@ fn a_truncated_trace_is_used_and_said() {
         ["start_physical 0+51", "start_kernel 0+46", RAN[2], RAN[3], RAN[4]]
     );
     assert_eq!(functions(&plan(&output)).len(), 5);
-    assert!(text(&output.stderr).contains("half: the last line is cut off"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("half: the last line is truncated"), "{}", text(&output.stderr));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn blocks_of_several_instructions_are_warned_of() {
 #[test]
 fn a_kernel_can_be_loaded_elsewhere() {
     let traced = Traced::new();
-    // The same kernel as a linker leaves it that knows of no physical addresses.
+    // The same kernel, as linked by a linker without physical addresses.
     let mut objcopy = std::process::Command::new("objcopy");
     objcopy.args(["--change-section-lma", "*+0xc0000000", "vmlinux", "virtual"]).current_dir(traced.path(""));
     kshrink_tests::process::run(&mut objcopy);
@@ -142,7 +142,7 @@ fn data_that_was_read_is_taken_down() {
     let reads = with.coverage.as_ref().unwrap().runs[0].reads.as_ref().unwrap();
     assert_eq!(reads.size, 100);
     let ranges: Vec<(u64, u64)> = reads.ranges.iter().map(|range| (range.offset, range.size)).collect();
-    // Before paging, a byte, what is copied, and the last two bytes; neither what is written nor what stands behind.
+    // Before paging, a byte, the source of a copy, and the last two bytes; neither written data nor the data after it.
     assert_eq!(ranges, [(0, 8), (16, 8), (32, 16), (96, 4)]);
     let without = plan(&traced.coverage(&["qemu", "reads", "reads.trace"]));
     assert_eq!(without.coverage.as_ref().unwrap().runs[0].reads, None);
@@ -151,7 +151,7 @@ fn data_that_was_read_is_taken_down() {
     let refuse = |arguments: &[&str], message| refused(&traced.coverage(arguments), 2, message);
     refuse(
         &["qemu", "--data", "vmlinux", "trace"],
-        "trace: it does not say what data was read; expected a trace of",
+        "trace: it does not record what data was read; expected a trace of",
     );
     let log = fs::read_to_string(traced.path("reads.trace")).unwrap();
     let [here, elsewhere] =
@@ -189,12 +189,12 @@ fn what_is_no_trace_of_the_kernel_is_refused() {
     refuse(&["qemu", "vmlinux", "trace", "--blocks", "text"], 2, "text: not JSON");
     refuse(&["summary", "text"], 2, "text: not JSON");
     traced.write("plan", "{\"schema\": \"kshrink/1\"}");
-    refuse(&["summary", "plan"], 2, "plan: no coverage in it");
+    refuse(&["summary", "plan"], 2, "plan: it has no coverage");
     refuse(&["qemu", "vmlinux", "trace", "-o", "missing/plan"], 1, "missing");
     assert_eq!(traced.coverage(&["qemu", "vmlinux"]).status.code(), Some(2));
 }
 
-/// The kernel as if it had been rewritten: `half` has its first block where it was and was 6 bytes longer in
+/// A map as if the kernel had been rewritten: `half` has its first block at the old place and was 6 bytes longer in
 /// between, `start_kernel` has a block that grew.
 const BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
     "functions": [{"name": "half", "size": 17}, {"name": "start_kernel", "size": 81}],
@@ -229,19 +229,19 @@ fn plans_are_read_and_added_to() {
     assert!(text(&first.stdout).contains("\"limits\""));
     traced.write("late.json", &first.stdout);
     let both = plan(&traced.coverage_of("late.json", &["qemu", "vmlinux", "early"]));
-    // What the later trace alone has comes after.
+    // Functions that occur only in the later trace come last.
     let order = ["kernel.c:hand_written 0+1", RAN[1], RAN[4], RAN[5], RAN[6], RAN[0], RAN[2]];
     assert_eq!(functions(&both), order);
     assert_eq!(both.coverage.as_ref().unwrap().runs.len(), 2);
 
-    // Merging the two, or reading both at once, is the same.
+    // Merging the two, and reading both at once, has the same result.
     traced.write("early.json", traced.coverage(&["qemu", "vmlinux", "early"]).stdout);
     let merged = plan(&traced.coverage(&["merge", "late.json", "early.json"]));
     assert_eq!(merged, both);
     let at_once = plan(&traced.coverage(&["qemu", "vmlinux", "late", "early"]));
     assert_eq!(at_once.coverage, both.coverage);
 
-    // A trace on standard input is no plan.
+    // A trace on standard input is not a plan.
     let piped = plan(&traced.coverage_of("trace", &["qemu", "vmlinux", "-"]));
     assert_eq!(functions(&piped), RAN);
     refused(&traced.coverage_of("trace", &["qemu", "vmlinux", "trace"]), 2, "standard input: not JSON");
@@ -279,7 +279,7 @@ fn what_ran_after_boot_is_told_apart() {
     let symbols = kshrink_tests::process::run(std::process::Command::new("nm").arg(traced.path("vmlinux")));
     let symbol = symbols.lines().find(|line| line.ends_with(" half")).unwrap();
     let start = u64::from_str_radix(&symbol[..8], 16).unwrap();
-    // As the plugin writes it, of a kernel that runs `half` twice more after boot.
+    // In the format of the plugin, for a kernel that runs `half` twice more after boot.
     let log = fs::read_to_string(traced.path("trace")).unwrap();
     let counted = log.lines().filter(|line| line.starts_with("0x")).map(|line| {
         let (address, rest) = line.split_once(":  ").unwrap();
@@ -295,5 +295,5 @@ fn what_ran_after_boot_is_told_apart() {
     let coverage = later.coverage.unwrap();
     assert_eq!(coverage.functions[0].ran.as_ref().unwrap()[0].count, Some(2));
     let of_qemu = traced.coverage(&["qemu", "--after-boot", "vmlinux", "trace"]);
-    refused(&of_qemu, 2, "trace: it does not say what ran after boot");
+    refused(&of_qemu, 2, "trace: it does not record what ran after boot");
 }

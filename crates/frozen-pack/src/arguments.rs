@@ -9,10 +9,10 @@ use frozen_pack::format::PAGE_SIZES;
 use frozen_pack::input::SECTIONS;
 use kplan::Mechanism;
 
-/// Plans which code and read-only data of a kernel stay packed until they are used, and packs them page by page
+/// Plans which code and read-only data of a kernel are packed until their first use, and packs them page by page
 ///
-/// Every page can be decoded on its own, in few instructions, by the freestanding decoder in kdecomp-rt/. The coder
-/// models the instructions of i386 and 32-bit ARM, and therefore packs them better than general coders do.
+/// The freestanding decoder in kdecomp-rt/ can decode every page on its own, in few instructions. The coder models the
+/// instructions of i386 and 32-bit ARM, and therefore packs them better than general coders do.
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Arguments {
@@ -24,34 +24,33 @@ pub struct Arguments {
 /// The subcommands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Add to a plan what of a kernel freezes
+    /// Add the code and data of a kernel that freeze to a plan
     ///
-    /// Reads the plan from a pipe, with what ran in its section `coverage` (see `coverage --help`), and prints it with a
-    /// section `frozen` for `kshrink-spec`: code that did not run, and read-only data that was not read or, where the
-    /// traces do not tell, that no other code names. What must
-    /// be in memory anyway, because a page fault could not be handled without it, is pinned. A table on standard error
-    /// says why, and what that costs.
+    /// Reads the plan with its section `coverage` (see `coverage --help`) from a pipe, and prints it with a section
+    /// `frozen` for `kshrink-spec`: code that did not run, and read-only data that was not read (or that no other code
+    /// names, if the traces do not record reads). Code and data that must stay in memory to handle a page fault are
+    /// pinned. A table on standard error lists the reasons, and the cost.
     Plan {
         /// The kernel, in the directory where it was built
         vmlinux: PathBuf,
 
-        /// How what is frozen comes back
+        /// The mechanism that thaws frozen code and data
         #[arg(long, value_enum, default_value_t = HowItComesBack::Page)]
         mechanism: HowItComesBack,
 
-        /// Freeze the regions that are not smaller than this, instead of those that are worth it
+        /// Freeze the regions of at least this many bytes, instead of the regions where freezing saves memory
         #[arg(long, value_name = "BYTES")]
         minimum: Option<u32>,
 
-        /// Freeze all that may freeze, whatever ran: to test that everything can come back
+        /// Freeze all that may freeze, even if it ran, to test thawing
         #[arg(long)]
         everything: bool,
 
-        /// Freeze as well what is used only while the kernel boots
+        /// Also freeze code and data that are used only while the kernel boots
         ///
-        /// PLAN says in its section `coverage` what ran afterwards (see `coverage qemu --after-boot`). The rest of the
-        /// code that ran is in pages of its own, which the boot image also has unpacked: less memory for a larger
-        /// image.
+        /// The section `coverage` of PLAN lists the code that ran afterwards (see `coverage qemu --after-boot`). Code
+        /// that ran only during boot gets pages of its own, which the boot image also contains unpacked: less memory
+        /// for a larger image.
         #[arg(long, value_name = "PLAN", conflicts_with = "everything")]
         after_boot: Option<PathBuf>,
 
@@ -59,15 +58,15 @@ pub enum Command {
         #[arg(long, value_name = "SYMBOL")]
         pin: Vec<String>,
 
-        /// Take this function for one that did not run; repeatable
+        /// Treat this function as one that did not run; repeatable
         #[arg(long, value_name = "SYMBOL", conflicts_with = "everything")]
         assume_cold: Vec<String>,
 
-        /// Print no plan, but why this function or variable freezes or does not
+        /// Print no plan, but the reason why this function or variable freezes or does not
         #[arg(long, value_name = "SYMBOL")]
         why: Option<String>,
 
-        /// Print no plan, but all code that is pinned: bytes, how many of them are cold, function, why; tabs between
+        /// Print no plan, but all pinned code: bytes, cold bytes among them, function, reason, separated by tabs
         #[arg(long, conflicts_with = "why")]
         pinned: bool,
 
@@ -76,11 +75,11 @@ pub enum Command {
         output: PathBuf,
     },
 
-    /// Print what coders make of the pages of a kernel
+    /// Compare coders on the pages of a kernel
     ///
-    /// Code and data are cut into pages, and each page is packed on its own. `total` and `ratio` count all that
-    /// decoding any one page takes: the packed pages, tables or a dictionary that they share, four bytes a page for an
-    /// index, and the decoder where it is ours.
+    /// Code and data are cut into pages, and each page is packed on its own. `total` and `ratio` include all that is
+    /// needed to decode any one page: the packed pages, shared tables or a shared dictionary, four bytes a page for an
+    /// index, and the size of our own decoder.
     Bench {
         /// The linked kernel; `-` is standard input
         vmlinux: PathBuf,
@@ -92,15 +91,15 @@ pub enum Command {
         #[arg(long, value_name = "SECTION", value_delimiter = ',', default_values = SECTIONS)]
         section: Vec<String>,
 
-        /// What to print
+        /// The output format
         #[arg(short, long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
 
     /// Pack sections of a linked kernel, or a range of any file
     ///
-    /// What is packed is unpacked again and compared before anything is written. The format is described in
-    /// docs/frozen-format.md.
+    /// The packed bytes are unpacked again and compared before anything is written. docs/frozen-format.md describes the
+    /// format.
     Pack {
         /// The file; `-` is standard input
         file: PathBuf,
@@ -112,7 +111,7 @@ pub enum Command {
         #[arg(long, value_name = "SECTION", value_delimiter = ',', default_values = SECTIONS)]
         section: Vec<String>,
 
-        /// Pack these bytes of the file instead, which need be no ELF file
+        /// Pack these bytes of the file instead, which need not be an ELF file
         #[arg(long, value_name = "START-END", value_parser = range, conflicts_with = "section")]
         range: Option<Range<usize>>,
 
@@ -129,12 +128,12 @@ pub enum Command {
         output: PathBuf,
     },
 
-    /// Print what was packed, one section behind the other
+    /// Print the unpacked sections, one after the other
     Unpack {
         /// The packed file; `-` is standard input
         file: PathBuf,
 
-        /// Print this page alone, counted from 0
+        /// Print only this page, counted from 0
         #[arg(long, value_name = "N")]
         page: Option<u32>,
 
@@ -143,21 +142,21 @@ pub enum Command {
         output: PathBuf,
     },
 
-    /// Print what of a kernel is frozen, by page and by function and variable
+    /// Print the frozen parts of a kernel, by page and by function and variable
     ///
-    /// The packed bytes of a function or variable are its share of those of its pages, without the tables that all pages
+    /// The packed bytes of a function or variable are its share of its packed pages, without the tables that all pages
     /// share.
     Show {
-        /// The kernel, as kshrink-spec has linked it; `-` is standard input
+        /// The kernel, as linked by kshrink-spec; `-` is standard input
         vmlinux: PathBuf,
 
-        /// What to print
+        /// The output format
         #[arg(short, long, value_enum, default_value_t = Format::Text)]
         format: Format,
     },
 }
 
-/// How the pages are cut.
+/// The size of pages.
 #[derive(Args, Debug)]
 pub struct Pages {
     /// Size of a page in bytes, a power of two from 256 to 65536
@@ -165,7 +164,7 @@ pub struct Pages {
     pub page_size: u32,
 }
 
-/// How code is encoded.
+/// The encoding of code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Set {
     /// i386
@@ -186,12 +185,12 @@ impl From<Set> for InstructionSet {
     }
 }
 
-/// How what is frozen comes back when it is used.
+/// The mechanism that thaws frozen code and data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum HowItComesBack {
-    /// By page faults: code and read-only data in pages that are absent
+    /// Page faults: code and read-only data in absent pages
     Page,
-    /// Through stubs: code in regions that are entered at one place each, without page faults
+    /// Stubs: code in regions with a single entry, without page faults
     Stub,
 }
 
@@ -204,10 +203,10 @@ impl From<HowItComesBack> for Mechanism {
     }
 }
 
-/// What `bench` and `show` print.
+/// The output of `bench` and `show`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Format {
-    /// Tables for people
+    /// Human-readable tables
     Text,
     /// JSON: an array with an object for each row, or an object with the pages and the symbols
     Json,
@@ -243,15 +242,15 @@ Examples:
   coverage qemu build/vmlinux trace | frozen-pack plan build/vmlinux | kshrink-spec build/vmlinux -o out
       freeze what did not run
   frozen-pack plan build/vmlinux --why kfree < plan.json
-      why a function freezes or does not
+      print why a function freezes or does not
   frozen-pack bench vmlinux
-      what each coder makes of .text and .rodata
+      compare coders on .text and .rodata
   frozen-pack pack vmlinux --section .text,.rodata -o text.frozen
       pack two sections
   frozen-pack unpack text.frozen | cmp - <(objcopy -O binary -j .text vmlinux /dev/stdout)
       compare (with --section .text alone)
   frozen-pack pack dump.bin --range 0x1000-0x5000 --address 0xc1000000 --code -o dump.frozen
-      pack code that is in no ELF file
+      pack code outside of an ELF file
 
 Exit status:
   0  success

@@ -1,8 +1,8 @@
-//! What is wrong with a packed page or file.
+//! Damage in a packed page or file.
 
 use thiserror::Error;
 
-/// A packed page, its tables or a packed file that cannot be decoded, and why.
+/// A packed page, its tables or a packed file that cannot be decoded, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("{0}")]
 pub struct Damaged(pub &'static str);

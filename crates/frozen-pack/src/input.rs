@@ -1,4 +1,4 @@
-//! What of a file is to be packed: sections of an ELF file, or a range of any file.
+//! The input to pack: sections of an ELF file, or a range of any file.
 
 use std::ops::Range;
 
@@ -10,27 +10,27 @@ use thiserror::Error;
 use crate::code::InstructionSet;
 use crate::pack::Piece;
 
-/// What is packed of a kernel where nothing else is said.
+/// The default sections of a kernel.
 pub const SECTIONS: [&str; 2] = [".text", ".rodata"];
 
-/// Why nothing can be packed.
+/// The reason why nothing can be packed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// It is no ELF file that has been linked for 32 bits.
+    /// The file is not a 32-bit linked ELF file.
     #[error("is {0}; expected a linked ELF file of 32 bits, such as a vmlinux for i386")]
     Kind(&'static str),
-    /// It is a damaged ELF file.
+    /// The file is a damaged ELF file.
     #[error("is a damaged ELF file: {0}")]
     Damaged(String),
-    /// A section is not there.
+    /// A section is missing.
     #[error("has no section {name} with contents; it has {}", there.join(", "))]
     NoSection {
         /// The section.
         name: String,
-        /// Those that could be named.
+        /// The sections that could be named.
         there: Vec<String>,
     },
-    /// A range does not lie within the file.
+    /// A range is not within the file.
     #[error("has {size} bytes; the range {:#x}-{:#x} is not within", range.start, range.end)]
     Range {
         /// The size of the file.
@@ -40,7 +40,7 @@ pub enum Error {
     },
 }
 
-/// Checks that a file which begins with `head` is an ELF file that has been linked for 32 bits.
+/// Checks that a file with this beginning is a 32-bit linked ELF file.
 ///
 /// # Errors
 /// If it is another kind of file, or ends within its header.
@@ -59,10 +59,10 @@ pub fn check_header(head: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// The sections of these names, in the order of the names.
+/// Returns the sections with these names, in this order.
 ///
 /// # Errors
-/// If it is no such file, or has no such section.
+/// If it is not such a file, or lacks a section.
 pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, Error> {
     check_header(file)?;
     let elf = Elf::parse(file).map_err(|error| Error::Damaged(error.to_string()))?;
@@ -99,7 +99,7 @@ pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, E
     names.iter().map(piece).collect()
 }
 
-/// A range of a file of any kind, which runs or is read at `address`.
+/// Returns a range of any file, which runs or is read at `address`.
 ///
 /// # Errors
 /// If the file has no such range.

@@ -1,17 +1,17 @@
-//! Packs code and read-only data of a kernel page by page, so that any page can be decoded on its own.
+//! Packs code and read-only data of a kernel page by page, so that each page can be decoded on its own.
 //!
 //! From the outside in:
 //!
-//! - [`plan`]: what of a kernel is packed, and stays packed until it is used;
-//! - [`input`]: what of a file is to be packed;
-//! - [`pack`](mod@pack): models and tables that fit all pages, then every page; [`page`] is the way back;
+//! - [`plan`]: which parts of a kernel are packed until their first use;
+//! - [`input`]: which parts of a file to pack;
+//! - [`pack`](mod@pack): fits models and tables to all pages, then packs every page; [`page`] unpacks;
 //! - [`format`](mod@format): the packed file;
-//! - [`show`]: what is in the packed file of a kernel;
-//! - [`code`] and [`data`]: which symbols a page consists of, and what each of them depends on;
-//! - [`symbols`]: the seam between that and
-//! - [`entropy`]: how symbols become bits.
+//! - [`show`]: the contents of the packed file of a kernel;
+//! - [`code`] and [`data`]: the symbols of a page, and their contexts;
+//! - [`symbols`]: the interface between these and
+//! - [`entropy`]: coding of symbols as bits.
 //!
-//! `kdecomp-rt/` is the decoder in C. What both have to agree on is in `docs/frozen-format.md`.
+//! `kdecomp-rt/` is the decoder in C. `docs/frozen-format.md` defines the format that both share.
 
 pub mod bench;
 pub mod code;

@@ -1,4 +1,5 @@
-//! `frozen-pack`: plans what of a kernel stays packed until it is used, and packs code and read-only data page by page.
+//! `frozen-pack`: plans which parts of a kernel are packed until their first use, and packs code and read-only data by
+//! page.
 
 mod arguments;
 
@@ -44,11 +45,13 @@ fn main() -> ExitCode {
             } => {
                 let mechanism = Mechanism::from(*mechanism);
                 if minimum.is_some() && mechanism != Mechanism::Stub {
-                    return Err(Failure::bad_input("--minimum is about regions; it needs --mechanism stub"));
+                    return Err(Failure::bad_input(
+                        "--minimum applies to regions; it requires --mechanism stub",
+                    ));
                 }
                 if after_boot.is_some() && mechanism == Mechanism::Stub {
                     return Err(Failure::bad_input(
-                        "--after-boot is about pages that the kernel frees when it has booted; it needs --mechanism page",
+                        "--after-boot applies to pages that the kernel frees after boot; it requires --mechanism page",
                     ));
                 }
                 let everything = *everything;
@@ -81,7 +84,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// The user's wishes besides the code that ran.
+/// The user's requests besides the code that ran.
 struct Wishes<'a> {
     mechanism: Mechanism,
     minimum: Option<u32>,
@@ -92,7 +95,7 @@ struct Wishes<'a> {
     assume_cold: &'a [String],
 }
 
-/// The information that the user wants instead of a plan.
+/// The information requested instead of a plan.
 enum Question<'a> {
     Why(&'a str),
     Pinned,
@@ -133,7 +136,7 @@ fn add_plan(
     Ok(out.commit()?)
 }
 
-/// Decides what freezes in a graph.
+/// Decides which nodes of a graph freeze.
 fn plan_of<'g>(
     graph: &'g Graph,
     program: &Program<'_>,
@@ -168,7 +171,7 @@ fn plan_of<'g>(
         Some(coverage) => by_coverage(coverage)?,
         None => {
             return Err(Failure::bad_input(
-                "the plan on standard input has no section `coverage`, which says what ran; make one with coverage, or \
+                "the plan on standard input has no section `coverage` of the code that ran; make one with coverage, or \
                  freeze all that may freeze with --everything",
             ));
         }
@@ -179,7 +182,7 @@ fn plan_of<'g>(
         Some(path) => {
             let Some(coverage) = read_plan(path)?.coverage else {
                 return Err(Failure::bad_input(format!(
-                    "{}: it has no section `coverage`, which says what ran after boot; make one with coverage qemu \
+                    "{}: it has no section `coverage` of the code that ran after boot; make one with coverage qemu \
                      --after-boot",
                     path.display()
                 )));
@@ -204,7 +207,7 @@ fn sections(path: &Path, names: &[String]) -> Result<Vec<Piece>, Failure> {
     input::sections(&read_linked(path)?, names).map_err(|error| bad_file(path, &error))
 }
 
-/// Reads a linked ELF file for 32 bits.
+/// Reads a 32-bit linked ELF file.
 fn read_linked(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = read_input_if(path, |head| input::check_header(head).is_ok())?;
     input::check_header(&bytes).map_err(|error| bad_file(path, &error))?;
@@ -223,7 +226,7 @@ fn print_shown(vmlinux: &Path, format: Format) -> Result<(), Failure> {
     print(&shown, Shown::to_string, format)
 }
 
-/// Prints something as a table for people, or as JSON.
+/// Prints a value as a human-readable table, or as JSON.
 fn print<T: Serialize>(it: &T, text: impl Fn(&T) -> String, format: Format) -> Result<(), Failure> {
     let mut output = Output::stdout();
     match format {

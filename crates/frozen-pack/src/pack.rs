@@ -1,4 +1,4 @@
-//! Packing: models and tables of all pages, then every page.
+//! Packing: fits models and tables to all pages, then packs every page.
 
 use kelf::Machine;
 
@@ -12,39 +12,41 @@ use crate::error::Damaged;
 use crate::format::{Layout, MOST_OF_REGION, Packed, PageEntry, Segment};
 use crate::symbols::{Recorder, Step};
 
-/// How often repetitions are chosen anew with what their symbols then cost.
+/// Number of times that repetitions are chosen again, with the costs of their symbols.
 const ROUNDS: usize = 6;
 
 /// The price of decoding time for code: two thirds of a symbol a byte, 45 instructions each, 4 more for each examined
 /// class and 25 for an escape.
 const CODE_PRICE: Price = Price { escape: 0.5, probe: 0.0, class: 0.1 };
 
-/// Thumb-2 code has nine symbols for ten bytes. Half as much again saves an instruction for each byte, and takes 0.002 of the size.
+/// Thumb-2 code has nine symbols for ten bytes. Half as much again saves an instruction per byte, and costs 0.002 of
+/// the size.
 const ARM_PRICE: Price = Price { escape: 0.25, probe: 0.0, class: 0.025 };
 
 /// Data decodes in a third of the time.
 const DATA_PRICE: Price = Price { escape: 0.0, probe: 0.0, class: 0.0 };
 
-/// Something to pack.
+/// A piece of code or data to pack.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// The name of its section, or what else it is called.
+    /// The name of its section, or another name.
     pub name: String,
-    /// Where it lies.
+    /// Its address.
     pub address: u32,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// As which code it is packed, nothing for data.
+    /// The instruction set for code, `None` for data.
     pub code: Option<InstructionSet>,
-    /// Of a region of ARM code that will run elsewhere, the offsets in bytes of the branches that lead out of it, in order.
-    /// Data that looks like one must stay as it is. Nothing if that is not known, and what looks like one counts.
+    /// For a region of ARM code that will run elsewhere, the byte offsets of the branches that leave it, in order. Data
+    /// that looks like such a branch must not change. `None` if they are not known; then everything that looks like one
+    /// counts.
     pub leaving: Option<Vec<u32>>,
 }
 
-/// Packs `pieces`, and checks that all pages come back. Pages are of `page_size` bytes.
+/// Packs `pieces` in pages of `page_size` bytes, and checks that all pages decode to their original bytes.
 ///
 /// # Errors
-/// If there is too much of it for the format.
+/// If it exceeds the limits of the format.
 pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
     let (code, code_pages) = pack_code(pieces, page_size as usize, None)?;
     let (data, data_pages) = pack_data(pieces, page_size as usize)?;
@@ -69,17 +71,19 @@ pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
     for (segment, piece) in packed.segments.iter().zip(pieces.iter().filter(|piece| !piece.bytes.is_empty()))
     {
         if packed.unpack(segment).map_err(|(_, damaged)| damaged)? != piece.bytes {
-            return Err(Damaged("what was packed does not come back; this is an error in frozen-pack"));
+            return Err(Damaged(
+                "the packed bytes do not decode to the original; this is an error in frozen-pack",
+            ));
         }
     }
     Ok(packed)
 }
 
-/// Packs regions of code, each a piece of its own, of a page at most, and all as they run at the same address. Most of what
-/// they refer to has the upper byte of `near`.
+/// Packs regions of code for the same address, each a piece of at most a page. `near` has the upper byte of most
+/// addresses that they refer to.
 ///
 /// # Errors
-/// If there is too much of it for the format, or a region does not fit a page.
+/// If it exceeds the limits of the format, or a region exceeds a page.
 pub fn pack_regions(regions: &[Piece], page_size: u32, near: u32) -> Result<Packed, Damaged> {
     let (code, pages) = pack_code(regions, page_size as usize, Some(near & HIGH))?;
     let mut packed = Packed { page_size, code, ..Packed::default() };
@@ -88,7 +92,7 @@ pub fn pack_regions(regions: &[Piece], page_size: u32, near: u32) -> Result<Pack
         let size = region.bytes.len();
         let first = regions[0].address;
         if region.address != first || size > (page_size as usize).min(MOST_OF_REGION) {
-            return Err(Damaged("a region exceeds a page, or is for another address than the others"));
+            return Err(Damaged("a region exceeds a page, or has another address than the others"));
         }
         sizes.push(u16::try_from(size).map_err(|_| Damaged("a region is too large"))?);
         let offset = packed.streams.len() as u32;
@@ -109,8 +113,8 @@ fn encode(tables: &Tables, pages: &[Vec<Step>]) -> Result<Vec<Vec<u8>>, Damaged>
     pages.iter().map(|steps| tables.encode(steps)).collect()
 }
 
-/// The model that fits the code among `pieces`, with so many templates made of others, or as many as are best, and with dictionaries of
-/// values or without, and the steps of its pages.
+/// Returns the model that fits the code among `pieces`, and the steps of its pages. The model has this number of merged
+/// templates, or the best number, and has dictionaries of values or none.
 ///
 /// # Errors
 /// If there is an error in the layout, or code of more than one instruction set.
@@ -124,7 +128,7 @@ pub(crate) fn record_code(
     let sets = pieces.iter().filter_map(|piece| piece.code);
     let set = sets.clone().next().unwrap_or(InstructionSet::I386);
     if sets.into_iter().any(|other| other != set) {
-        return Err(Damaged("there is code of several instruction sets; pack one at once"));
+        return Err(Damaged("there is code of several instruction sets; pack one at a time"));
     }
     let merges = merges.unwrap_or(set.merges());
     let code = pieces.iter().filter(|piece| piece.code.is_some());
@@ -180,7 +184,7 @@ fn pack_code(pieces: &[Piece], page_size: usize, high: Option<u32>) -> Result<Co
     Ok((Some((model, tables)), streams))
 }
 
-/// The steps of the pages of data among `pieces`, with the repetitions that are best by these distributions.
+/// Returns the steps of the pages of data among `pieces`, with the best repetitions for these distributions.
 ///
 /// # Errors
 /// If there is an error in the layout.
@@ -206,7 +210,7 @@ fn pack_data(pieces: &[Piece], page_size: usize) -> Result<Coded<DataModel>, Dam
     pack_data_with(pieces, page_size, DATA_PRICE)
 }
 
-/// The same with what decoding time is worth.
+/// Like [`pack_data`], with a price of decoding time.
 pub(crate) fn pack_data_with(
     pieces: &[Piece],
     page_size: usize,

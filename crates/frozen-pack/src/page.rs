@@ -5,13 +5,13 @@ use crate::error::Damaged;
 use crate::format::{Layout, Packed, REGION_ALIGN, Segment};
 
 impl Packed {
-    /// The segment that a page belongs to.
+    /// Returns the segment of a page.
     fn segment_of(&self, page: u32) -> Option<&Segment> {
         let after = self.segments.partition_point(|segment| segment.first_page <= page);
         self.segments.get(after.checked_sub(1)?)
     }
 
-    /// The address and the size of a page. Regions lie one behind the other.
+    /// Returns the address and the size of a page. Regions are adjacent.
     pub fn place(&self, page: u32) -> Option<(u32, usize)> {
         let segment = self.segment_of(page)?;
         if let Some(sizes) = &self.sizes {
@@ -24,7 +24,7 @@ impl Packed {
         Some((segment.address.wrapping_add(start), size as usize))
     }
 
-    /// The address for which a page is coded, and its size. Regions share one.
+    /// Returns the address for which a page is coded, and its size. All regions share one address.
     fn coded_for(&self, page: u32) -> Option<(u32, usize)> {
         match &self.sizes {
             Some(sizes) => Some((self.segment_of(page)?.address, usize::from(*sizes.get(page as usize)?))),
@@ -32,7 +32,7 @@ impl Packed {
         }
     }
 
-    /// The bytes of a page in the file.
+    /// Returns the bytes of a page in the file.
     pub fn stream(&self, page: u32) -> Option<&[u8]> {
         let index = page as usize;
         let start = self.index.get(index)?.offset as usize;
@@ -62,7 +62,7 @@ impl Packed {
         match self.index[page as usize].layout {
             Layout::Plain => {
                 if stream.len() != out.len() {
-                    return Err(Damaged("a page that is not coded has another size than a page"));
+                    return Err(Damaged("an uncoded page has a wrong size"));
                 }
                 out.copy_from_slice(stream);
             }
@@ -82,10 +82,10 @@ impl Packed {
         Ok(out)
     }
 
-    /// Decodes all of a segment.
+    /// Decodes a whole segment.
     ///
     /// # Errors
-    /// The number of the first damaged page, and what is wrong with it.
+    /// The number of the first damaged page, and the damage.
     pub fn unpack(&self, segment: &Segment) -> Result<Vec<u8>, (u32, Damaged)> {
         let pages = segment.first_page..segment.first_page + segment.size.div_ceil(self.page_size);
         let pages: Result<Vec<_>, _> =

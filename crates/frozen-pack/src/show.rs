@@ -1,4 +1,4 @@
-//! What is frozen in a linked kernel: by function and variable, and by page.
+//! The frozen parts of a linked kernel: by function and variable, and by page.
 
 use std::fmt;
 
@@ -12,31 +12,31 @@ use serde::Serialize;
 use crate::error::Damaged;
 use crate::format::{Layout, Packed};
 
-/// Why nothing can be shown.
+/// The reason why nothing can be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is a damaged ELF file.
+    /// The file is a damaged ELF file.
     #[error("is a damaged ELF file: {0}")]
     Elf(String),
-    /// Nothing of it is frozen.
+    /// The file has no frozen parts.
     #[error(
-        "has no symbol {0}, so that nothing of it is frozen; expected the vmlinux that kshrink-spec makes with the pass \
+        "has no symbol {0}, so it has no frozen parts; expected the vmlinux that kshrink-spec makes with the pass \
          freeze"
     )]
     NotFrozen(&'static str),
-    /// What is packed cannot be found or read.
+    /// The packed bytes cannot be found or read.
     #[error("has damaged packed bytes: {0}")]
     Packed(Damaged),
 }
 
-/// What is frozen.
+/// The frozen parts of a kernel.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Shown {
-    /// All bytes that are frozen.
+    /// The size of all frozen bytes.
     pub size: u64,
-    /// What is in memory for them: packed pages, tables, an index.
+    /// Their size in memory: packed pages, tables, an index.
     pub packed: u64,
-    /// Of that, what all pages share: tables and the index.
+    /// The part of it that all pages share: tables and the index.
     pub shared: u64,
     /// The pages, by address.
     pub pages: Vec<Page>,
@@ -51,11 +51,11 @@ pub struct Page {
     pub page: u32,
     /// Its address.
     pub address: u32,
-    /// `plain`, `code` or `data`: how it is coded.
+    /// `plain`, `code` or `data`: its coding.
     pub layout: &'static str,
     /// Its size in bytes.
     pub size: u64,
-    /// What it is packed into, in bytes.
+    /// Its packed size in bytes.
     pub packed: u64,
     /// `packed` by `size`.
     pub ratio: f64,
@@ -74,14 +74,14 @@ pub struct Named {
     pub size: u64,
     /// The numbers of its first and of its last page.
     pub pages: [u32; 2],
-    /// Its share of what these pages are packed into, by bytes.
+    /// Its share of the packed size of these pages, by bytes.
     pub packed: u64,
 }
 
-/// The frozen parts of a kernel, given its bytes.
+/// Returns the frozen parts of a kernel, given its bytes.
 ///
 /// # Errors
-/// If it is no kernel with frozen parts, or they are damaged.
+/// If it is not a kernel with frozen parts, or they are damaged.
 pub fn show(vmlinux: &[u8]) -> Result<Shown, Error> {
     let elf = Elf::parse(vmlinux).map_err(|error| Error::Elf(error.to_string()))?;
     let named = |wanted: &'static str| {
@@ -93,7 +93,7 @@ pub fn show(vmlinux: &[u8]) -> Result<Shown, Error> {
     let [_, data, packed, _] = FROZEN_SYMBOLS;
     let (data, room) = (named(data)?, named(packed)?);
     let file = packed_file(&elf, vmlinux, room.st_value, room.st_size);
-    let file = file.ok_or(Error::Packed(Damaged("they lie outside of the file")))?;
+    let file = file.ok_or(Error::Packed(Damaged("they are outside of the file")))?;
     let packed = Packed::read(file).map_err(Error::Packed)?;
     let pages = pages(&packed).ok_or(Error::Packed(Damaged("a page is missing")))?;
     let streams: u64 = pages.iter().map(|page| page.packed).sum();
@@ -107,7 +107,7 @@ pub fn show(vmlinux: &[u8]) -> Result<Shown, Error> {
     })
 }
 
-/// The packed file behind its size in 4 bytes, at an address.
+/// Returns the packed file, stored after its size in 4 bytes, at an address.
 fn packed_file<'v>(elf: &Elf<'_>, vmlinux: &'v [u8], address: u64, room: u64) -> Option<&'v [u8]> {
     let holds = |header: &&goblin::elf::SectionHeader| {
         header.sh_type != SHT_NOBITS
@@ -134,7 +134,7 @@ fn pages(packed: &Packed) -> Option<Vec<Page>> {
     (0..).zip(&packed.index).map(page).collect()
 }
 
-/// The symbols of what is frozen; of several at one address the one with the largest size, then the first.
+/// Returns the symbols of frozen parts. Of several at one address, uses the largest, then the first.
 fn symbols(elf: &Elf<'_>, packed: &Packed, pages: &[Page], data: u64) -> Vec<Named> {
     let mut found: Vec<(u64, u64, &str)> = elf
         .syms
@@ -181,7 +181,7 @@ fn symbols(elf: &Elf<'_>, packed: &Packed, pages: &[Page], data: u64) -> Vec<Nam
 }
 
 impl fmt::Display for Shown {
-    /// A table by page, and a table by function and variable, the largest first.
+    /// Writes a table by page, and a table by function and variable, largest first.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ratio = |packed: u64, size: u64| match size {
             0 => String::new(),

@@ -13,7 +13,7 @@ fn frozen_pack() -> Command {
     Command::new(env!("CARGO_BIN_EXE_frozen-pack"))
 }
 
-/// Runs a command that has to succeed.
+/// Runs a command, which has to succeed.
 #[track_caller]
 fn succeeds(command: &mut Command) -> Vec<u8> {
     let output = command.output().unwrap();
@@ -21,7 +21,7 @@ fn succeeds(command: &mut Command) -> Vec<u8> {
     output.stdout
 }
 
-/// The bytes of a section, as binutils find them.
+/// Returns the bytes of a section, as found by binutils.
 fn section(program: &Path, name: &str) -> Vec<u8> {
     let out = program.with_extension("section");
     succeeds(Command::new("objcopy").args(["-O", "binary", "-j", name]).arg(program).arg(&out));
@@ -119,9 +119,9 @@ fn bad_input_is_one_clear_error() {
     );
     fails(pack(&other).args(["--range", "0-10"]), 2, "has 9 bytes; the range 0x0-0xa is not within");
     let of_stubs = ["--mechanism", "stub", "--after-boot", "later.json"];
-    fails(frozen_pack().arg("plan").arg(&program).args(of_stubs), 2, "it needs --mechanism page");
-    fails(frozen_pack().arg("unpack").arg(&other).arg("-o").arg(&output), 2, "is no packed file");
-    fails(frozen_pack().arg("unpack").arg(&program).arg("-o").arg(&output), 2, "is no packed file");
+    fails(frozen_pack().arg("plan").arg(&program).args(of_stubs), 2, "it requires --mechanism page");
+    fails(frozen_pack().arg("unpack").arg(&other).arg("-o").arg(&output), 2, "is not a packed file");
+    fails(frozen_pack().arg("unpack").arg(&program).arg("-o").arg(&output), 2, "is not a packed file");
     assert!(!output.exists());
 
     succeeds(&mut pack(&program));
@@ -150,7 +150,7 @@ fn bad_input_is_one_clear_error() {
 fn what_is_frozen_is_shown_by_page_and_by_symbol() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
-    // A page and a half of numbers; behind a symbol without a size comes another one.
+    // A page and a half of numbers; a symbol without a size is followed by another symbol.
     let bytes: Vec<u8> = (0..1500u32).flat_map(|number| (number / 7).to_le_bytes()).collect();
     fs::write(path("bytes"), &bytes).unwrap();
     let range = ["--range", "0-6000", "--address", "0xff7fd000"];

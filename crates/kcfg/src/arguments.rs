@@ -4,15 +4,15 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
-/// Prints the control-flow graph of a Linux kernel or a program
+/// Print the control-flow graph of a Linux kernel or a program
 ///
-/// Reads the objects that the kernel's build linked, found from the path of its vmlinux, takes them apart
-/// into basic blocks and chunks of data, and prints the graph as one JSON document, a line for each function
-/// and each chunk. Nothing is run and nothing is changed.
+/// Reads the objects that the kernel's build linked, found from the path of its vmlinux, splits them into basic blocks
+/// and chunks of data, and prints the graph as one JSON document, with a line for each function and each chunk. Runs
+/// nothing and changes nothing.
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The kernel, in the directory where it was built
+    /// The kernel, in its build directory
     #[arg(required_unless_present = "objects")]
     pub vmlinux: Option<PathBuf>,
 
@@ -20,16 +20,16 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "vmlinux")]
     pub objects: Vec<PathBuf>,
 
-    /// Read the objects as those of a kernel that this linker script links, with the meaning that names of sections have
-    /// in kernels
+    /// Treat the objects as those of a kernel linked by this linker script; section names then have their meaning in
+    /// kernels
     #[arg(long, value_name = "FILE", requires = "objects", conflicts_with_all = ["vmlinux", "entry"])]
     pub linker_script: Option<PathBuf>,
 
-    /// A function that enters the user program, to be shown as a root; repeatable
+    /// An entry function of the user program, shown as a root; repeatable
     #[arg(long, value_name = "SYMBOL", requires = "objects", conflicts_with = "vmlinux")]
     pub entry: Vec<String>,
 
-    /// Print only the functions of this name; repeatable
+    /// Print only the functions with this name; repeatable
     #[arg(long, value_name = "NAME", conflicts_with_all = ["summary", "opaque"])]
     pub function: Vec<String>,
 
@@ -37,12 +37,12 @@ pub struct Arguments {
     #[arg(long, conflicts_with_all = ["listing", "dot", "summary", "opaque"])]
     pub instructions: bool,
 
-    /// Print a text for people: sections, the instructions of their blocks, and the references of their data
+    /// Print human-readable text: sections, the instructions of their blocks, and the references of their data
     #[arg(long, group = "view")]
     pub listing: bool,
 
-    /// Print Graphviz input for people, with the text of the instructions; a whole kernel makes a file of
-    /// 50 MB that no viewer will draw, so name functions
+    /// Print Graphviz input, with the text of the instructions; a whole kernel makes a file of 50 MB that no viewer
+    /// will draw, so select functions with --function
     #[arg(long, group = "view")]
     pub dot: bool,
 
@@ -50,7 +50,7 @@ pub struct Arguments {
     #[arg(long, group = "view")]
     pub summary: bool,
 
-    /// List the code that could not be taken apart, with the reason after a tab
+    /// List the opaque code, with the reason after a tab
     #[arg(long, group = "view")]
     pub opaque: bool,
 
@@ -63,23 +63,23 @@ pub struct Arguments {
     pub output: PathBuf,
 }
 
-/// What to print.
+/// The output to print.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
-    /// The graph as a document.
+    /// The graph as a JSON document.
     Graph,
-    /// The graph as a text.
+    /// The graph as text.
     Listing,
     /// The graph as a drawing.
     Dot,
-    /// Counts.
+    /// The counts.
     Summary,
-    /// The code that could not be taken apart.
+    /// The list of opaque code.
     Opaque,
 }
 
 impl Arguments {
-    /// The view that the user asked for.
+    /// Returns the view that the user requested.
     pub fn view(&self) -> View {
         match (self.listing, self.dot, self.summary, self.opaque) {
             (true, ..) => View::Listing,
@@ -90,7 +90,7 @@ impl Arguments {
         }
     }
 
-    /// The files that were named, as text.
+    /// Returns the named files as text.
     pub fn input(&self) -> Vec<String> {
         self.vmlinux.iter().chain(&self.objects).map(|path| path.display().to_string()).collect()
     }

@@ -1,22 +1,23 @@
 /*!
-The record, in an emitted object, of the code and data that was carried whole.
+The record, in an emitted object, of its opaque code and data.
 
-Whether code may be cut into blocks depends on the object that it comes from: code of `.S` files may not, nor code of a
-file with labels of top-level `asm`. One emitted object holds compiled and hand-written code, in one section even, and
-the label or reference that kept a function whole may have been removed from it. So the object lists what was carried
-whole, in a section [`NAME`] with an entry for each:
+Whether code may be split into blocks depends on its object: neither code of `.S` files nor code of a file with labels
+of top-level `asm` may be split. One emitted object holds compiled and hand-written code, even in one section, and the
+label or reference that made a function opaque may have been removed from it. The object therefore lists its opaque
+parts in a section [`NAME`], with an entry for each:
 
 | field | bytes | what |
 | --- | --- | --- |
 | start | a word | its address: a relocation against a symbol of its section |
 | size | 4 | in bytes |
-| reason | 4 | 0 hand-written; 1 anything else; 2 a jump table whose jump is gone; 3 code outside of any function |
+| reason | 4 | 0 hand-written; 1 anything else; 2 a jump table whose jump was removed; 3 code outside of any function |
 
-A jump table stays when its jump is removed if another reference leads into it. Its slots still refer to the first bytes
-of blocks only; without the jump and without an entry here, they would look like pointers into the middle of a function.
+A jump table is kept without its jump if another reference leads into it. Its slots then still refer only to the first
+bytes of blocks; without the jump and without an entry here, they would look like pointers into the middle of a
+function.
 
-Because the addresses are relocations, the entries stay correct through `ld -r`. The section has the flag `SHF_EXCLUDE`
-(gABI, chapter 4), so that a final link drops it, even under a linker script that has to list every section
+Because the addresses are relocations, the entries remain correct through `ld -r`. The section has the flag
+`SHF_EXCLUDE` (gABI, chapter 4), so a final link drops it, even under a linker script that must list every section
 (`--orphan-handling=error`). Its name begins with `.comment`, because the kernel's `modpost` reports other sections
 that are not loaded as errors.
 */
@@ -28,37 +29,37 @@ use kelf::{Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, Sym
 
 /// The name of the section.
 const NAME: &str = ".comment.kshrink";
-/// Size in bytes of what follows the address in an entry.
+/// Size in bytes of an entry after the address.
 const DETAIL: usize = 8;
 
 /// Reason: no symbol of a function covers the code.
 pub(crate) const NO_FUNCTION: &str = "code outside of any function";
 /// Reason: code written in assembly.
 pub const HAND_WRITTEN: &str = "hand-written";
-/// Reason: made by a compiler, and carried whole already when its object was emitted.
-const EARLIER: &str = "carried whole by an earlier rewriting";
+/// Reason: compiler-made, and already opaque when its object was emitted.
+const EARLIER: &str = "already opaque in an earlier rewrite";
 
 /// Reason for data: slots of a jump table whose jump was removed.
-pub(crate) const TABLE: &str = "a jump table whose jump is gone";
+pub(crate) const TABLE: &str = "a jump table whose jump was removed";
 
 /// The reasons, by the number in an entry.
 const REASONS: [&str; 4] = [HAND_WRITTEN, EARLIER, TABLE, NO_FUNCTION];
 
-/// A part of a section that was carried whole.
+/// An opaque part of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     /// The section of the object.
     pub section: SectionIndex,
     /// Offsets in bytes in it.
     pub range: Range<u32>,
-    /// Why.
+    /// The reason.
     pub reason: &'static str,
 }
 
-/// All such parts of an object by rising section and offset; `None` if it has no such section.
+/// Reads all opaque parts of an object, by ascending section and offset. Returns `None` if it lacks the section.
 ///
 /// # Errors
-/// What is wrong with the section, in a few words.
+/// A short description of the problem with the section.
 pub(crate) fn read(object: &Object<'_>) -> Result<Option<Vec<Carried>>, String> {
     let Some(section) = object.sections.iter().find(|section| section.name == NAME) else { return Ok(None) };
     let entry = usize::from(object.machine.word_size()) + DETAIL;
@@ -87,7 +88,7 @@ pub(crate) fn read(object: &Object<'_>) -> Result<Option<Vec<Carried>>, String> 
     Ok(Some(all))
 }
 
-/// The section and the offset in it that an absolute relocation refers to.
+/// Returns the section and the offset that an absolute relocation refers to.
 fn place(object: &Object<'_>, reloc: &Reloc) -> Option<(SectionIndex, u32)> {
     let symbol = object.symbol(reloc.symbol);
     match symbol.place {

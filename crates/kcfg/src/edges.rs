@@ -1,11 +1,11 @@
 /*!
-The edges of the graph, derived from what its nodes contain.
+The edges of the graph, derived from the contents of its nodes.
 
 An edge means: if the source is alive, so is the destination. Control-flow edges come from terminators, data edges from
 references, and site edges lead from code to the entries of weak tables that describe it. Edges out of the *unknown*
-node, to whatever an indirect branch may reach, are not listed: such an edge counts only once the address of its
-destination is computable (Chanet et al. 2007, section 2.4), that is once a node that holds the address is alive, and
-the data edge from that node says so already.
+node, to the possible targets of indirect branches, are not listed. Such an edge matters only once the address of its
+destination is computable (Chanet et al. 2007, section 2.4), that is, once a node with the address is alive, and the
+data edge of that node already says so.
 */
 
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::graph::{Dest, Graph, Life, NodeKind, Ref, Role, Target, Terminator};
 use crate::index::{NodeId, SymbolId};
 use crate::returns::Returns;
 
-/// What an edge stands for.
+/// The kind of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EdgeKind {
@@ -24,37 +24,37 @@ pub enum EdgeKind {
     Jump,
     /// One case of a `switch`.
     Switch,
-    /// A call that comes back: there is a [`EdgeKind::Return`] edge beside it.
+    /// A call that returns; it has a [`EdgeKind::Return`] edge as well.
     Call,
-    /// A call that does not come back.
+    /// A call that does not return.
     NoReturn,
     /// A jump to another function.
     TailCall,
     /// From a call to its return point.
     Return,
-    /// A reference: whoever runs or reads the source can compute the address of the destination.
+    /// A reference: code that runs or reads the source can compute the address of the destination.
     Data,
     /// From code to an entry of a weak table whose site it is.
     Site,
 }
 
-/// Where an edge leads.
+/// The destination of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// To a node.
+    /// A node.
     Node(NodeId),
-    /// To the unknown node: anything whose address is computable.
+    /// The unknown node: anything whose address is computable.
     Unknown,
-    /// Out of the program.
+    /// A symbol outside the program.
     Outside(SymbolId),
 }
 
 /// An edge, without its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Edge {
-    /// What it stands for.
+    /// Its kind.
     pub kind: EdgeKind,
-    /// Where it leads.
+    /// Its destination.
     pub to: Destination,
 }
 
@@ -66,8 +66,7 @@ pub struct Edges<'g> {
 }
 
 impl<'g> Edges<'g> {
-    /// Computes what the edges of a node depend on besides the node itself: which entries of weak tables have it as
-    /// their site, and which calls come back.
+    /// Computes the context of the edges: the weak-table entries of each site, and the calls that return.
     pub fn of(graph: &'g Graph) -> Edges<'g> {
         let sites = SiteIndex::of(graph);
         let returns = Returns::of(graph, &sites);
@@ -83,7 +82,8 @@ impl<'g> Edges<'g> {
         for reference in self.graph.refs_of(node) {
             match reference.role {
                 Role::Address => self.reference(reference, &mut f),
-                // These are a call edge of this block, a site edge of another node, a switch edge of another block.
+                // These belong to other edges: a call edge of this block, a site edge of another node, a switch edge of
+                // another block.
                 Role::Callee | Role::Site | Role::Slot(_) => {}
             }
         }
@@ -136,7 +136,8 @@ impl<'g> Edges<'g> {
         }
     }
 
-    /// A reference leads to its target. One to the first byte of a glued node may be to the end of the node in front.
+    /// Adds the edges of a reference. A reference to the first byte of a glued node may be to the end of the previous
+    /// node.
     fn reference(&self, reference: &Ref, f: &mut impl FnMut(Edge)) {
         f(self.to(EdgeKind::Data, reference.target));
         if let Target::Node(to) = reference.target
@@ -165,9 +166,9 @@ impl<'g> Edges<'g> {
     }
 }
 
-/// For each node, the entries of weak tables whose site it is.
+/// The weak-table entries of each site.
 pub(crate) struct SiteIndex {
-    /// Where each node's entries begin in `entries`.
+    /// Start of each node's entries in `entries`.
     starts: Vec<u32>,
     entries: Vec<NodeId>,
 }
@@ -201,7 +202,7 @@ impl SiteIndex {
     }
 }
 
-/// For each node, whether exactly one other refers or branches to it, and which.
+/// The unique predecessor of each node, if exactly one other node refers or branches to it.
 pub(crate) struct Predecessors {
     only: Vec<Incoming>,
 }
@@ -232,7 +233,7 @@ impl Predecessors {
                 }
             }
         }
-        // A symbol may be named from anywhere.
+        // A symbol may be referenced from anywhere.
         for symbol in &graph.symbols {
             if let crate::graph::SymbolPlace::Node(node, 0) = symbol.place {
                 only[node.get()] = Incoming::Many;
@@ -241,7 +242,7 @@ impl Predecessors {
         Predecessors { only }
     }
 
-    /// The only predecessor of a node; `None` if there may be others.
+    /// Returns the only predecessor of a node; `None` if there may be others.
     pub(crate) fn only(&self, node: NodeId) -> Option<NodeId> {
         match self.only[node.get()] {
             Incoming::One(from) => Some(from),
@@ -250,7 +251,8 @@ impl Predecessors {
     }
 }
 
-/// Calls `f` with the successors of a block by its terminator. Callees, and targets of patched branches, are references.
+/// Calls `f` with the successors of a block, from its terminator. Callees, and targets of patched branches, are
+/// references instead.
 pub fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
     match end {
         Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } => {

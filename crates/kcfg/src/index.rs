@@ -19,7 +19,7 @@ index! {
     InputId
 }
 index! {
-    /// A section of the program as it is lowered. A lifted graph has one for each input section, in the same order.
+    /// A section of the program for lowering. A lifted graph has one for each input section, in the same order.
     SectionId
 }
 index! {

@@ -1,5 +1,5 @@
 /*!
-The instructions of a node, and what they compute.
+The instructions of a node, and their effects.
 
 The value of a relocated field is not a number but a [`Symbol`] plus the addend of the reference. Two references have
 the same symbol if their targets are at a known distance from one another.
@@ -17,28 +17,28 @@ use smallvec::SmallVec;
 use crate::graph::{Graph, Ref, Target};
 use crate::index::NodeId;
 
-/// The symbol by which instructions have the address of a node.
+/// Returns the symbol that stands for the address of a node in instructions.
 pub(crate) fn symbol_of_node(node: NodeId) -> Symbol {
-    // The two low bits are the kind, so that symbols of different kinds differ.
+    // The two low bits are the kind, so symbols of different kinds differ.
     Symbol(NonZeroU32::MIN.saturating_add(node.0 << 2))
 }
 
 /// One instruction of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction<'g> {
-    /// Where it begins, in bytes from the start of the node.
+    /// Its offset in bytes from the start of the node.
     pub offset: u32,
-    /// Its bytes. Those of relocated fields are not defined.
+    /// Its bytes. The bytes of relocated fields are undefined.
     pub bytes: &'g [u8],
     /// Its offset as an address that also carries encoding and condition for the instruction set.
     pub address: u64,
     /// Its relocated fields.
     pub fields: SmallVec<[RelocatedField; 2]>,
-    /// What it computes.
+    /// Its effects.
     pub effects: Vec<Effect>,
 }
 
-/// The instructions in `bytes` one by one, as [`Graph::decode`] has those of a node.
+/// Decodes the instructions in `bytes` one by one, like [`Graph::decode`].
 pub(crate) fn decode<'b>(
     isa: &'b dyn Rewritable,
     bytes: &'b [u8],
@@ -63,7 +63,7 @@ pub(crate) fn decode<'b>(
 }
 
 impl Graph {
-    /// The instructions of a node; `None` if it holds something else as well.
+    /// Returns the instructions of a node; `None` if it contains anything else.
     pub fn instructions(&self, id: NodeId) -> Option<Vec<Instruction<'_>>> {
         let mut all = Vec::new();
         let mut effects = Vec::new();
@@ -73,9 +73,9 @@ impl Graph {
         Some(all)
     }
 
-    /// Appends what each instruction of a node computes to `effects`, and then calls `f` with the instruction, which comes
-    /// without effects, and with `effects`. `None` if the node holds something else as well, once what is in front of that has
-    /// been shown.
+    /// Appends the effects of each instruction of a node to `effects`, and then calls `f` with the instruction, which
+    /// contains no effects, and with `effects`. If the node contains anything else, returns `None` after the
+    /// instructions before that.
     pub(crate) fn for_each_instruction<'g>(
         &'g self,
         id: NodeId,
@@ -93,7 +93,7 @@ impl Graph {
                 refs.next_if(|(_, reference)| (reference.offset as usize) < at + len)
             {
                 let (symbol, addend) = self.symbol_of(reference, first + number);
-                // A field across two instructions: neither is known.
+                // A field across two instructions: both are unknown.
                 let offset = (reference.offset as usize).checked_sub(at)? as u8;
                 fields.push(RelocatedField { offset, width: reference.width, symbol, addend });
             }
@@ -104,7 +104,7 @@ impl Graph {
         Some(())
     }
 
-    /// A number by which the instructions of a node can be told from others, as [`Graph::instructions`] shows them.
+    /// Returns a number that identifies the instructions of a node, as [`Graph::instructions`] shows them.
     pub(crate) fn fingerprint(&self, id: NodeId) -> Fingerprint {
         let first = self.node(id).refs.start as usize;
         kflow::fingerprint(|hasher| {
@@ -115,12 +115,13 @@ impl Graph {
         })
     }
 
-    /// Iterates over (offset, encoded address, instruction). `None` where there is none; nothing follows that.
+    /// Iterates over (offset, encoded address, instruction). An item `None` stands for an undecodable instruction and
+    /// is the last.
     pub fn decode(&self, id: NodeId) -> impl Iterator<Item = Option<(u32, u64, Insn)>> + use<'_> {
         decode(self.isa(), self.bytes_of(id), self.encoding(id))
     }
 
-    /// The symbol and the addend of a reference, which is the `number`th of all.
+    /// Returns the symbol and the addend of a reference, whose index among all is `number`.
     fn symbol_of(&self, reference: &Ref, number: usize) -> (Symbol, i64) {
         let is_address = match reference.class {
             RelocClass::Absolute | RelocClass::Literal => true,
@@ -128,7 +129,7 @@ impl Graph {
             _ => false,
         };
         let node = self.resolve(reference.target).filter(|_| !self.may_be_replaced(reference.target));
-        // The two low bits are the kind, so that symbols of different kinds differ.
+        // The two low bits are the kind, so symbols of different kinds differ.
         let (kind, index, addend) = match (is_address, node, reference.target) {
             (true, Some((node, offset)), _) => (1, node.get(), reference.addend.wrapping_add(offset.into())),
             (true, None, Target::Symbol(symbol)) => (2, symbol.get(), reference.addend),
@@ -138,20 +139,20 @@ impl Graph {
         (Symbol(number), addend)
     }
 
-    /// The node whose first byte a symbol of an instruction is; `None` if it is something else.
+    /// Returns the node whose address a symbol of an instruction is; `None` if it is something else.
     pub fn node_of(&self, symbol: Symbol) -> Option<NodeId> {
         let number = symbol.0.get();
         (number & 3 == 1).then_some(NodeId(number >> 2))
     }
 
-    /// What each instruction of a node computes; empty if the node holds something else than instructions.
+    /// Returns the effects of each instruction of a node; nothing if the node contains anything but instructions.
     pub fn effects(&self, id: NodeId) -> Vec<Vec<Effect>> {
         let instructions = self.instructions(id).unwrap_or_default();
         instructions.into_iter().map(|instruction| instruction.effects).collect()
     }
 
-    /// The register that indexes the table, if the block ends with a jump through a table of addresses
-    /// (`jmp *table(, index, word size)`).
+    /// Returns the index register, if the block ends with a jump through a table of addresses (`jmp *table(, index,
+    /// word size)`).
     pub fn table_index(&self, id: NodeId) -> Option<Reg> {
         let last = self.effects(id).pop()?;
         let address = last.iter().find_map(|effect| match effect {
@@ -163,7 +164,7 @@ impl Graph {
         plain.then_some(index)
     }
 
-    /// The register that indexes the table, if the block ends with a jump by a table of distances (`tbb [pc, index]`).
+    /// Returns the index register, if the block ends with a jump through a table of distances (`tbb [pc, index]`).
     pub(crate) fn distance_index(&self, id: NodeId) -> Option<Reg> {
         let (at, address, _) = self.decode(id).last()??;
         self.isa().distance_index(&self.bytes_of(id)[at as usize..], address)

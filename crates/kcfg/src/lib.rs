@@ -2,9 +2,9 @@
 The augmented whole-program control-flow graph of the kshrink tools.
 
 [`lift::Lifter`] turns a linked program's objects into a [`graph::Graph`] of basic blocks and data chunks;
-[`edges::Edges`] derives its control-flow and data reachability edges; [`lower::lower`] turns it back into
-one relocatable object. Edges are not stored but derived from the *contents* of the nodes, so that a pass that edits code
-and data cannot leave a stale edge behind.
+[`edges::Edges`] derives its control-flow and data reachability edges; [`lower::lower`] turns it back into one
+relocatable object. Edges are derived from the *contents* of the nodes instead of being stored, so a pass that edits
+code and data cannot leave a stale edge.
 */
 
 mod carried;

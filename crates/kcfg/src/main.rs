@@ -73,7 +73,7 @@ fn print(arguments: &Arguments, graph: &Graph) -> Result<(), Failure> {
     Ok(out.commit()?)
 }
 
-/// The counts for people, in groups.
+/// Formats the human-readable counts, in groups.
 fn table(summary: &Summary) -> Table {
     let mut table = Table::default();
     for (i, (heading, counts)) in summary.groups().into_iter().enumerate() {

@@ -1,12 +1,12 @@
 /*!
 The boot parameters of a kernel: the entries of its two tables.
 
-`.init.setup` has a `struct obs_kernel_param` (include/linux/init.h) for each `early_param` and `__setup`: the text that
-words of the command line are compared with, and a handler. `__param` has a `struct kernel_param`
-(include/linux/moduleparam.h) for each `core_param` and `module_param`: a name, operations, and usually the variable that
-they set. The linker script bounds both, and loops walk them entry by entry (`obsolete_checksetup`, `do_early_param` in
-init/main.c; `parse_args`, `param_sysfs_builtin` in kernel/params.c). So an entry can be left out; but `obsolete_checksetup`
-looks at the first entry of `.init.setup` without asking whether there is one.
+`.init.setup` has a `struct obs_kernel_param` (include/linux/init.h) for each `early_param` and `__setup`: the text
+that words of the command line are compared with, and a handler. `__param` has a `struct kernel_param`
+(include/linux/moduleparam.h) for each `core_param` and `module_param`: a name, operations, and usually the variable
+that they set. The linker script bounds both, and loops walk them entry by entry (`obsolete_checksetup`,
+`do_early_param` in init/main.c; `parse_args`, `param_sysfs_builtin` in kernel/params.c). An entry can therefore be
+removed; but `obsolete_checksetup` reads the first entry of `.init.setup` without a check that there is one.
 
 Lifting makes one node of each input section. [`cut`] makes one of each entry.
 */
@@ -24,27 +24,27 @@ pub const SETUP_SECTION: &str = ".init.setup";
 /// The section of `core_param` and `module_param`.
 pub const PARAM_SECTION: &str = "__param";
 
-/// Who may write to a file of sysfs: the bits 0222 of its mode.
+/// Write permissions for a file of sysfs: the bits 0222 of its mode.
 const WRITABLE: u16 = 0o222;
 
 /// An entry of a table of boot parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameter {
-    /// The node that is the entry.
+    /// The node of the entry.
     pub node: NodeId,
-    /// What words of the command line are compared with.
+    /// The text that words of the command line are compared with.
     pub name: String,
-    /// What the entry holds besides.
+    /// The rest of the entry.
     pub kind: ParameterKind,
 }
 
-/// What an entry of a table of boot parameters holds.
+/// The contents of an entry of a table of boot parameters.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ParameterKind {
     /// An `early_param` or `__setup`.
     Handler {
         /// Whether it is an `early_param`: called before the others, for a word with exactly this name. A `__setup` is
-        /// called for every word that begins with it and that nothing else has taken.
+        /// called for every word with this prefix that no other parameter has consumed.
         early: bool,
         /// The handler; `None` for a parameter that the kernel ignores.
         handler: Option<Place>,
@@ -57,17 +57,17 @@ pub enum ParameterKind {
         variable: Option<Place>,
         /// The mode of its file in `/sys/module/*/parameters`; 0 if there is none.
         mode: u16,
-        /// When it is parsed: -1 before initcalls, else with the initcalls of this level.
+        /// The time of parsing: -1 before initcalls, else with the initcalls of this level.
         level: i8,
         /// `KERNEL_PARAM_FL_*`: 1 if setting it taints the kernel, 2 if lockdown forbids it.
         flags: u8,
     },
 }
 
-/// A place in the program that an entry names.
+/// A place in the program to which an entry refers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The symbol or the function there, for people.
+    /// The human-readable name: the symbol or the function there.
     pub name: String,
     /// The node, and the offset in bytes in it; `None` if it is not part of the program.
     pub node: Option<(NodeId, u32)>,
@@ -84,7 +84,7 @@ impl Parameter {
         matches!(self.kind, ParameterKind::Variable { mode, .. } if mode != 0)
     }
 
-    /// Which macro makes such an entry, in a word.
+    /// Returns the name of the macro that makes such an entry.
     pub fn table(&self) -> &'static str {
         match self.kind {
             ParameterKind::Handler { early: true, .. } => "early",
@@ -109,7 +109,7 @@ impl Layout {
         Layout { setup_size: 3 * word, param_size: (4 * word + 4).next_multiple_of(word), word }
     }
 
-    /// The size of an entry of a table, by the name of its section; `None` if this is none of them.
+    /// Returns the size of an entry of a table, by the name of its section; `None` for other sections.
     fn size(&self, section: &str) -> Option<u32> {
         match section {
             SETUP_SECTION => Some(self.setup_size),
@@ -119,7 +119,7 @@ impl Layout {
     }
 }
 
-/// Cuts the tables into their entries. A section that is not made of whole entries stays as it is, and has no
+/// Splits the tables into their entries. A section that does not consist of whole entries is kept as it is, and has no
 /// [`Parameter`]s.
 pub fn cut(graph: &mut Graph, pass: &'static str) {
     let layout = Layout::of(graph);
@@ -144,7 +144,7 @@ pub fn cut(graph: &mut Graph, pass: &'static str) {
     editor.finish();
 }
 
-/// The entries that are alive and understood, in the order of the tables, after [`cut`].
+/// Returns the live entries with a known layout, in the order of the tables, after [`cut`].
 pub fn all(graph: &Graph) -> Vec<Parameter> {
     let layout = Layout::of(graph);
     let names = Names::of(graph);
@@ -182,7 +182,7 @@ fn read(graph: &Graph, names: &Names, layout: &Layout, section: &str, node: Node
     Some(Parameter { node, name, kind })
 }
 
-/// The string that a reference is to; `None` if there is none, or it is no UTF-8.
+/// Returns the string that a reference is to; `None` if there is none, or it is not UTF-8.
 pub fn string(graph: &Graph, reference: &Ref) -> Option<String> {
     let (node, offset) = graph.resolve(reference.target)?;
     let start = usize::try_from(i64::from(offset) + reference.addend).ok()?;
@@ -191,13 +191,13 @@ pub fn string(graph: &Graph, reference: &Ref) -> Option<String> {
     String::from_utf8(bytes[..end].to_vec()).ok()
 }
 
-/// The symbols at each place of a graph.
+/// The symbol at each place of a graph.
 pub struct Names {
     by_place: FxHashMap<(NodeId, u32), SymbolId>,
 }
 
 impl Names {
-    /// Those of a graph.
+    /// Collects the names of a graph.
     pub fn of(graph: &Graph) -> Names {
         let mut by_place: FxHashMap<(NodeId, u32), SymbolId> = FxHashMap::default();
         for (i, symbol) in graph.symbols.iter().enumerate() {
@@ -205,7 +205,7 @@ impl Names {
                 && !matches!(symbol.kind, STT_SECTION | STT_FILE)
                 && !symbol.name.is_empty()
             {
-                // An empty variable may lie in front of another one.
+                // An empty variable may be directly before another one.
                 let first = by_place.entry((node, offset)).or_insert(SymbolId::from(i));
                 if graph.symbols[first.get()].size == 0 && symbol.size > 0 {
                     *first = SymbolId::from(i);
@@ -215,12 +215,12 @@ impl Names {
         Names { by_place }
     }
 
-    /// The symbol at a place.
+    /// Returns the symbol at a place.
     pub fn symbol(&self, node: NodeId, offset: u32) -> Option<SymbolId> {
         self.by_place.get(&(node, offset)).copied()
     }
 
-    /// The place that a reference is to.
+    /// Returns the place that a reference is to.
     pub fn place(&self, graph: &Graph, reference: &Ref) -> Place {
         let resolved = graph.resolve(reference.target).and_then(|(node, offset)| {
             Some((node, u32::try_from(i64::from(offset) + reference.addend).ok()?))
@@ -233,7 +233,7 @@ impl Names {
         Place { name, node: resolved }
     }
 
-    /// What a place is called: its symbol, or its node with an offset.
+    /// Returns the name of a place: its symbol, or its node with an offset.
     pub fn name(&self, graph: &Graph, node: NodeId, offset: u32) -> String {
         match (self.symbol(node, offset), offset) {
             (Some(symbol), _) => graph.symbols[symbol.get()].name.clone(),

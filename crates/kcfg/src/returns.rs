@@ -1,14 +1,14 @@
 /*!
-Which calls come back.
+Finds the calls that return.
 
 A block *may return* if control can get from it to a return of its function. The set of these blocks is a least fixed
-point, computed with a worklist, so that a function that only loops, or only calls functions that do not return, does
-not return either. Opaque code may return. This makes reachability context-sensitive: the code behind a call is reached
+point, computed with a worklist, so a function that only loops, or only calls functions that do not return, does not
+return either. Opaque code may return. This makes reachability context-sensitive: the code after a call is reached
 through the callee's return, not through the call (Chanet et al. 2007, section 2.4).
 
-A label whose address is taken, other than by a jump table, may be jumped to from a function that its own function has
-called (`__builtin_longjmp`, jumps out of nested functions; GCC manual, "Nonlocal Gotos"). So if such a label may
-return, all blocks of its function may.
+If the address of a label is taken, other than by a jump table, a function that its own function has called may jump to
+it (`__builtin_longjmp`, jumps out of nested functions; GCC manual, "Nonlocal Gotos"). If such a label may return, all
+blocks of its function may therefore return.
 */
 
 use std::num::NonZeroU32;
@@ -25,18 +25,18 @@ pub struct Returns {
 }
 
 impl Returns {
-    /// Solves for all blocks of a graph.
+    /// Computes these for all blocks of a graph.
     pub(crate) fn of(graph: &Graph, sites: &SiteIndex) -> Returns {
         Solver::new(graph, sites).solve()
     }
 
-    /// Whether a call of the target may come back. A call to code outside of the graph may.
+    /// Whether a call of the target may return. A call to code outside of the graph may.
     pub fn target(&self, graph: &Graph, target: Target) -> bool {
         graph.resolve_node(target).is_none_or(|node| self.may_return.contains(node.get()))
     }
 }
 
-/// A block that may return once two nodes may: the one that it is listed for, and another one, or the same.
+/// A block that may return once two nodes may: the one that it is listed for, and `other`, which may be the same.
 #[derive(Clone, Copy)]
 struct Dependent {
     block: NodeId,
@@ -46,7 +46,7 @@ struct Dependent {
 /// For each node, a linked list of the blocks whose result depends on it, as indices of the next elements.
 struct Dependents {
     first: Vec<Option<NonZeroU32>>,
-    /// The element of number 1 is the first.
+    /// Element number 1 is the first.
     all: Vec<(Dependent, Option<NonZeroU32>)>,
 }
 
@@ -57,7 +57,7 @@ impl Dependents {
         *first = NonZeroU32::new(self.all.len() as u32);
     }
 
-    /// Takes one of them away.
+    /// Removes one of the dependents of a node.
     fn take(&mut self, node: NodeId) -> Option<Dependent> {
         let number = self.first[node.get()]?;
         let (dependent, next) = self.all[number.get() as usize - 1];
@@ -71,10 +71,10 @@ struct Solver<'g> {
     may_return: FixedBitSet,
     worklist: Vec<NodeId>,
     dependents: Dependents,
-    /// Labels whose address is taken, each with every function that may go on there, sorted.
+    /// Labels whose address is taken, each with every function that may continue there, sorted.
     labels: Vec<(NodeId, FunctionId)>,
     is_label: FixedBitSet,
-    /// Functions of which all blocks are marked.
+    /// Functions whose blocks are all marked.
     all_marked: FixedBitSet,
 }
 
@@ -103,7 +103,7 @@ impl<'g> Solver<'g> {
         solver
     }
 
-    /// Marks a block that returns by itself; of another one, records the nodes that it depends on.
+    /// Marks a block that returns by itself; for another block, records the nodes that it depends on.
     fn start(&mut self, node: NodeId, end: &Terminator, sites: &SiteIndex) {
         let outside = |target: Target| self.graph.resolve_node(target).is_none();
         let leaves = match end {
@@ -122,7 +122,7 @@ impl<'g> Solver<'g> {
         let graph = self.graph;
         let mut add = |to: NodeId, other: NodeId| self.dependents.add(to, Dependent { block: node, other });
         let callee = graph.callee(node).and_then(|callee| graph.resolve_node(callee.target));
-        // Where a call needs its return point besides its callee.
+        // The return point of a call, which the call needs besides its callee.
         let mut call = None;
         match *end {
             // A call returns if both its callee and its return point do; one to code outside of the graph may.
@@ -142,8 +142,8 @@ impl<'g> Solver<'g> {
                 graph.resolve_node(reference.target).into_iter().for_each(|to| add(to, to));
             }
         }
-        // A fault goes to the fixup, which may be the return point, a static key to its target, an alternative to its
-        // replacement.
+        // A fault continues at the fixup, which may be the return point, a static key at its target, an alternative at
+        // its replacement.
         for &entry in sites.entries(node) {
             for reference in graph.refs_of(entry).iter().filter(|reference| reference.role != Role::Site) {
                 let to = graph.resolve_node(reference.target).filter(|&to| Some(to) != call);
@@ -167,7 +167,7 @@ impl<'g> Solver<'g> {
                 }
                 match self.may_return.contains(dependent.other.get()) {
                     true => self.mark(dependent.block),
-                    // It waits for the one that is missing.
+                    // It waits for the other node.
                     false => self.dependents.add(dependent.other, dependent),
                 }
             }
@@ -175,7 +175,7 @@ impl<'g> Solver<'g> {
         Returns { may_return: self.may_return }
     }
 
-    /// If the address of a block that may return is taken, marks the functions that may go on there.
+    /// If the address of a block that may return is taken, marks the functions that may continue there.
     fn mark_functions_of_label(&mut self, node: NodeId) {
         if !self.is_label.contains(node.get()) {
             return;
@@ -193,9 +193,9 @@ impl<'g> Solver<'g> {
     }
 }
 
-/// The labels whose address code takes, each with its own function and with the function that takes the address, to
-/// which a label in a cold part belongs. (If data or another function takes the address of a label, its function is
-/// opaque: `lift/pointers.rs`.)
+/// Returns the labels whose address code takes, each with its own function and with the function that takes the
+/// address, to which a label in a cold part belongs. (If data or another function takes the address of a label, its
+/// function is opaque: `lift/pointers.rs`.)
 fn labels(graph: &Graph) -> Vec<(NodeId, FunctionId)> {
     let mut labels = Vec::new();
     for node in graph.node_ids() {

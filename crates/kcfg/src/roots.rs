@@ -9,8 +9,8 @@ use crate::lift::Error;
 use crate::script::LinkerScript;
 use crate::special::RootReason;
 
-/// What tools of a kernel's build look for in the linked kernel by name, and change: `sorttable` notes there that the
-/// exception table is sorted (scripts/sorttable.h).
+/// Symbols that tools of a kernel's build find by name in the linked kernel, and change: `sorttable` records there that
+/// the exception table is sorted (scripts/sorttable.h).
 const CHANGED_AFTER_LINK: &[&str] = &["main_extable_sort_needed"];
 
 /// Names of global symbols that are roots.
@@ -20,8 +20,9 @@ pub struct Roots {
 }
 
 impl Roots {
-    /// The roots of a kernel: symbols in the linker script, and the undefined symbols of the objects that the final link
-    /// adds. One of these, with loadable modules, holds the table of all that is exported (`.vmlinux.export.o`).
+    /// Returns the roots of a kernel: symbols in the linker script, and the undefined symbols of the objects that the
+    /// final link adds. With loadable modules, one of these objects holds the table of all exports
+    /// (`.vmlinux.export.o`).
     pub fn of_kernel(script: &LinkerScript, program: &Program<'_>) -> Roots {
         let script = script.words().map(|word| (word.to_owned(), RootReason::LinkerScript));
         let beside = program.beside.iter().flat_map(|object| {
@@ -35,12 +36,12 @@ impl Roots {
         Roots { names: script.chain(beside).chain(changed).collect() }
     }
 
-    /// The roots of a user program: the functions that enter it.
+    /// Returns the roots of a user program: its entry functions.
     pub fn of_entries(entries: &[String]) -> Roots {
         Roots { names: entries.iter().map(|entry| (entry.clone(), RootReason::Entry)).collect() }
     }
 
-    /// Adds them to a graph. Names that it does not define are left out, except for entry points.
+    /// Adds the roots to a graph. Ignores names that it does not define, except entry points.
     ///
     /// # Errors
     /// [`Error::NoEntry`] if an entry point is not defined.

@@ -1,4 +1,4 @@
-//! Linker scripts: which symbols occur in them, and which input sections they place or discard.
+//! Linker scripts: their symbols, and the input sections that they place or discard.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::lift::Error;
 #[derive(Clone, Debug, Default)]
 pub struct LinkerScript {
     text: String,
-    /// The lists of input sections, in their order: the content of `*(…)`.
+    /// The lists of input sections, in order: the contents of `*(…)`.
     lists: Vec<List>,
     /// For names without wildcards, the first list that contains them.
     names: FxHashMap<String, usize>,
@@ -23,10 +23,10 @@ pub struct LinkerScript {
 /// A name with wildcards.
 #[derive(Clone, Debug)]
 struct Wildcard {
-    /// What stands in front of the first one, which tells most names apart in much less time than the pattern.
+    /// The text before the first wildcard, which rejects most names much faster than the pattern.
     prefix: String,
     pattern: Pattern,
-    /// The list that has it.
+    /// The list that contains it.
     list: usize,
 }
 
@@ -89,15 +89,15 @@ impl LinkerScript {
         self.lists.push(List { first: first.to_owned(), discarded });
     }
 
-    /// Every word that could be a symbol. Keywords and section names of the script are among them, which does no harm:
-    /// no symbol has such a name.
+    /// Returns every word that could be a symbol. This includes keywords and section names of the script, which is
+    /// harmless: no symbol has such a name.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.text
             .split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '$')))
             .filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_'))
     }
 
-    /// The list by which the linker places input sections of this name: the first that contains it.
+    /// Returns the list that places input sections of this name: the first that contains it.
     fn list_of(&self, section: &str) -> Option<&List> {
         let is_it =
             |name: &&Wildcard| section.starts_with(name.prefix.as_str()) && name.pattern.matches(section);
@@ -116,13 +116,13 @@ impl LinkerScript {
         self.list_of(section).is_some()
     }
 
-    /// What the list begins with that input sections of this name are in.
+    /// Returns the first name of the list that places input sections of this name.
     pub fn list(&self, section: &str) -> Option<&str> {
         self.list_of(section).map(|list| list.first.as_str())
     }
 }
 
-/// The words of a script, and `(`, `)`, `{`, `}` and `;`, without its comments and strings.
+/// Returns the words of a script, and `(`, `)`, `{`, `}` and `;`, without its comments and strings.
 fn words(text: &str) -> Vec<&str> {
     let mut words = Vec::new();
     let mut rest = text.trim_start();
@@ -161,7 +161,8 @@ impl<'s> Reader<'s> {
         is_next
     }
 
-    /// The names up to the parenthesis that closes a list: those within `SORT(…)` too, but not those of `EXCLUDE_FILE(…)`.
+    /// Returns the names up to the parenthesis that closes a list, including names in `SORT(…)`, but not in
+    /// `EXCLUDE_FILE(…)`.
     fn list(&mut self) -> Vec<&'s str> {
         let (mut names, mut depth) = (Vec::new(), 1);
         while let Some(word) = self.next() {
@@ -197,7 +198,7 @@ mod tests {
         for name in [".exit.data", ".exit.data.x", ".exitcall.exit", ".eh_frame"] {
             assert!(script.discards(name), "{name}");
         }
-        // The first list that has it counts.
+        // The first list with the name applies.
         for name in [".text", ".exit.text", ".discard.x", ".exitcall"] {
             assert!(!script.discards(name), "{name}");
         }

@@ -1,17 +1,17 @@
 /*!
-How reachability treats the sections of a program, by their names.
+The role of a program's sections in reachability, by their names.
 
-The kernel has tables that are found through symbols of the linker script only, and tables that describe code. Both
-are listed here, by machine, for Linux 6.1 to 6.12. There are three rules:
+The kernel has tables that are found only through symbols of the linker script, and tables that describe code. Both are
+listed here, by machine, for Linux 6.1 to 6.12. There are three rules:
 
 - a *root* is alive by itself, because symbols of the linker script bound it and a loop walks it
   (`special/sections.rs`);
-- a *weak* table keeps nothing alive: each of its entries is alive if the code that it describes, its *site*, is, and
-  then keeps alive what else it refers to (`special/tables.rs`);
+- a *weak* table keeps nothing alive: each of its entries is alive if the code that it describes, its *site*, is alive,
+  and then keeps its other targets alive (`special/tables.rs`);
 - plain code and data are alive if something alive refers to them (`special/sections.rs`).
 
-A section with a name that is not listed is a root, is not cut, and is in the report. The names of the kernel's tables
-have no special meaning in a user program; [`World`] says which of the two a program is.
+A section with an unlisted name is a root, is not split, and is in the report. The names of the kernel's tables have no
+special meaning in a user program; [`World`] distinguishes the two.
 */
 
 mod layout;
@@ -30,12 +30,12 @@ use crate::script::LinkerScript;
 pub use layout::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, EntryLayout, Versions};
 pub use tables::TableKind;
 
-/// How a section takes part in reachability.
+/// The role of a section in reachability.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Code, cut into basic blocks if a compiler made it.
+    /// Code, split into basic blocks if a compiler made it.
     Code,
-    /// Code that is copied over other code, cut at the places that entries of `.altinstructions` refer to.
+    /// Code that is copied over other code, split at the places that entries of `.altinstructions` refer to.
     Replacement,
     /// Data, alive if referenced.
     Data,
@@ -43,14 +43,14 @@ pub enum Rule {
     Root(RootReason),
     /// A weak table: one node for each entry, alive if its site is.
     Weak(TableKind),
-    /// What the kernel exports to loadable modules: roots where there can be any, else left out. The build
-    /// reads it from the objects; the linker script discards it.
+    /// Exports to loadable modules: roots if the kernel supports modules, else omitted. The build reads them from the
+    /// objects; the linker script discards them.
     Exports,
-    /// Left out: the linker script discards it, or it would be wrong after rewriting.
+    /// Omitted: the linker script discards it, or it would be wrong after rewriting.
     Dropped,
 }
 
-/// Why a node is alive by itself.
+/// The reason why a node is alive by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RootReason {
@@ -58,7 +58,7 @@ pub enum RootReason {
     LinkerScript,
     /// An object that the final link adds names the symbol.
     LinkedBeside,
-    /// A tool of the kernel's build finds the symbol in the linked kernel, and changes what is there.
+    /// A tool of the kernel's build finds the symbol in the linked kernel, and changes the data there.
     ChangedAfterLink,
     /// Symbols of the linker script bound the section, and a loop walks it.
     LinkerTable,
@@ -68,9 +68,9 @@ pub enum RootReason {
     Exported,
     /// The entry point that the user named.
     Entry,
-    /// A section that this version does not know.
+    /// An unknown section.
     UnknownSection,
-    /// The caller wants it unchanged ([`crate::lift::Lifter::keep`]).
+    /// The caller keeps it unchanged ([`crate::lift::Lifter::keep`]).
     Kept,
 }
 
@@ -78,45 +78,45 @@ impl fmt::Display for RootReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             RootReason::LinkerScript => "named by the linker script",
-            RootReason::LinkedBeside => "named by an object linked beside",
+            RootReason::LinkedBeside => "named by an object that the final link adds",
             RootReason::ChangedAfterLink => "changed by the build after the link",
             RootReason::LinkerTable => "in a table that the linker script enumerates",
             RootReason::NotLoaded => "not loaded",
             RootReason::Exported => "exported to loadable modules",
             RootReason::Entry => "entry point",
-            RootReason::UnknownSection => "in a section that kshrink does not know",
-            RootReason::Kept => "kept as it was",
+            RootReason::UnknownSection => "in an unknown section",
+            RootReason::Kept => "kept unchanged",
         })
     }
 }
 
-/// What decides which special sections a kernel has, and the layout of their entries.
+/// The properties of a kernel that determine its special sections, and the layout of their entries.
 #[derive(Debug)]
 pub struct Kernel {
-    /// The script that links it.
+    /// Its linker script.
     pub script: LinkerScript,
     /// Its machine.
     pub machine: Machine,
-    /// Its version, if the build says that.
+    /// Its version, if the build records it.
     pub version: Option<KernelVersion>,
 }
 
-/// Whether a program is a kernel, which decides what the names of its sections mean.
+/// Whether a program is a kernel, which gives the names of its sections their meaning.
 #[derive(Clone, Debug)]
 pub enum World {
     /// A kernel.
     Kernel(Arc<Kernel>),
-    /// A user program, linked by a script that is not known; usually the linker's default.
+    /// A user program, linked by an unknown script; usually the linker's default.
     Program,
 }
 
 impl World {
-    /// The world of a kernel; `version` if its build says that.
+    /// Creates the world of a kernel. `version` is given if its build records it.
     pub fn kernel(script: LinkerScript, machine: Machine, version: Option<KernelVersion>) -> World {
         World::Kernel(Arc::new(Kernel { script, machine, version }))
     }
 
-    /// The rule for a section.
+    /// Returns the rule for a section.
     pub fn rule(&self, name: &str, kind: u32, flags: u64) -> Rule {
         if flags & u64::from(SHF_ALLOC) == 0 {
             let kept = name == ".comment" || name.starts_with(".note");
@@ -145,7 +145,7 @@ impl World {
         known.unwrap_or(Rule::Root(RootReason::UnknownSection))
     }
 
-    /// The kernel's version, if this is a kernel whose build says that.
+    /// Returns the kernel's version, if this is a kernel whose build records it.
     pub fn version(&self) -> Option<KernelVersion> {
         match self {
             World::Kernel(kernel) => kernel.version,
@@ -153,16 +153,16 @@ impl World {
         }
     }
 
-    /// Whether the linker script discards sections of this name. The case that matters is `.exitcall.exit` of built-in
-    /// drivers, because what it lists is never called.
+    /// Whether the linker script discards sections of this name. The important case is `.exitcall.exit` of built-in
+    /// drivers, because the listed functions are never called.
     pub fn discards(&self, name: &str) -> bool {
         matches!(self, World::Kernel(kernel) if kernel.script.discards(name))
     }
 
-    /// The name of a section in the emitted object. This is its own name, with one exception. If no list of a kernel's
-    /// script contains the `.data.NAME` of `-fdata-sections` or the `.text.NAME` of `-ffunction-sections`, the section
-    /// would become an orphan outside of the symbols that bound the image. It is then called `.data` or `.text`. Names
-    /// with two dots (`.data..percpu`) are the kernel's own and stay.
+    /// Returns the name of a section in the emitted object. This is its own name, with one exception. If no list of a
+    /// kernel's script contains the `.data.NAME` of `-fdata-sections` or the `.text.NAME` of `-ffunction-sections`, the
+    /// section would become an orphan outside of the symbols that bound the image. It is then called `.data` or
+    /// `.text`. Names with two dots (`.data..percpu`) are the kernel's own and are kept.
     pub fn output_name<'n>(&self, name: &'n str) -> &'n str {
         match self {
             World::Kernel(kernel) if !kernel.script.takes(name) => kernel_base(name).unwrap_or(name),
@@ -170,8 +170,8 @@ impl World {
         }
     }
 
-    /// The class of a section: a name shared by all sections of one list of the linker script, which the linker places
-    /// one after the other in the order of the object. It is the first name of that list.
+    /// Returns the class of a section: a name shared by all sections of one list of the linker script, which the linker
+    /// places one after the other in the order of the object. It is the first name of that list.
     pub fn class<'n>(&'n self, name: &'n str) -> &'n str {
         let name = self.output_name(name);
         match self {
@@ -181,7 +181,7 @@ impl World {
     }
 }
 
-/// For `.data.NAME` and the like, `.data`.
+/// Returns `.data` for `.data.NAME` and the like.
 fn kernel_base(name: &str) -> Option<&'static str> {
     const BASES: &[&str] =
         &[".text", ".data", ".bss", ".init.data", ".init.rodata", ".init.text", ".exit.text", ".ref.data"];
@@ -192,7 +192,7 @@ fn kernel_base(name: &str) -> Option<&'static str> {
     BASES.iter().find(is_base).copied()
 }
 
-/// Whether a function is a retpoline, which jumps to the address in a register. GCC and Clang call it by such names
+/// Whether a function is a retpoline, which jumps to the address in a register. GCC and Clang use these names
 /// (`-mindirect-branch=thunk-extern`, `-mretpoline-external-thunk`).
 pub fn is_retpoline(name: &str) -> bool {
     ["__x86_indirect_", "__llvm_retpoline_"].iter().any(|prefix| name.starts_with(prefix))

@@ -1,8 +1,8 @@
 /*!
 Counts over a graph.
 
-Serialized, a [`Summary`] is what `kcfg --summary --json` prints; [`Summary::groups`] is the table of
-`kcfg --summary`.
+A serialized [`Summary`] is the output of `kcfg --summary --json`; [`Summary::groups`] is the table of `kcfg
+--summary`.
 */
 
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::index::NodeId;
 use crate::print::spelling;
 use crate::special::RootReason;
 
-/// What is in a graph.
+/// Counts of the contents of a graph.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Input sections.
@@ -29,19 +29,19 @@ pub struct Summary {
     pub blocks: usize,
     /// Blocks among them that are patch sites ([`Block::is_fixed`](crate::graph::Block::is_fixed)).
     pub fixed_blocks: usize,
-    /// Instructions in blocks, the branches that end them included.
+    /// Instructions in blocks, including final branches.
     pub instructions: usize,
     /// Bytes of code in blocks, without the branches that lowering encodes.
     pub block_bytes: u64,
     /// Chunks of data.
     pub data_chunks: usize,
-    /// Bytes of data in chunks, zero-initialised ones included.
+    /// Bytes of data in chunks, including zero-initialised ones.
     pub data_bytes: u64,
-    /// Chunks of code that is carried whole.
+    /// Chunks of opaque code.
     pub code_chunks: usize,
     /// Bytes of code in chunks.
     pub code_chunk_bytes: u64,
-    /// Jump tables that are resolved.
+    /// Resolved jump tables.
     pub jump_tables: usize,
     /// Edges, by kind.
     pub edges: BTreeMap<EdgeKind, usize>,
@@ -56,7 +56,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Counts what is in a graph.
+    /// Counts the contents of a graph.
     pub fn of(graph: &Graph) -> Summary {
         let edges = Edges::of(graph);
         let mut summary = Summary {
@@ -111,7 +111,7 @@ impl Summary {
     }
 }
 
-/// How many instructions a block has, the branch that ends it included.
+/// Returns the number of instructions of a block, including its final branch.
 pub(crate) fn count_instructions(graph: &Graph, id: NodeId) -> usize {
     let ends_apart = |end: &Terminator| matches!(end, Terminator::Jump(_) | Terminator::Branch { .. });
     let apart = usize::from(graph.block(id).is_some_and(|block| ends_apart(&block.end)));
@@ -119,7 +119,7 @@ pub(crate) fn count_instructions(graph: &Graph, id: NodeId) -> usize {
 }
 
 impl Summary {
-    /// The counts in groups, each with a heading, and each count with its label.
+    /// Returns the counts in groups, each with a heading, and each count with its label.
     pub fn groups(&self) -> Vec<(&'static str, Vec<(String, u64)>)> {
         let count = |label: &str, count: usize| (label.to_owned(), count as u64);
         let mut edges: Vec<(String, u64)> =

@@ -1,4 +1,4 @@
-//! Code of 32-bit ARM: literals, tables of distances, conditions, and data that is code.
+//! Code of 32-bit ARM: literals, tables of distances, conditions, and data in code.
 
 mod common;
 
@@ -9,7 +9,7 @@ use kcfg::lower::{Relax, bring_near, lower};
 use kelf::RelocClass;
 use kisa::Encoding;
 
-/// The blocks of a function.
+/// Returns the blocks of a function.
 fn blocks<'g>(graph: &'g Graph, name: &str) -> &'g [NodeId] {
     let function = graph.functions.iter().find(|function| function.name == name);
     &function.unwrap_or_else(|| panic!("no function {name}: {:?}", opaque(graph))).blocks
@@ -95,7 +95,7 @@ fn identity_keeps_the_bytes_of_the_code() {
     let mapping =
         |object: &kelf::Object<'_>| object.symbols.iter().filter(|symbol| symbol.name == "$d").count();
     assert!(mapping(&lowered) >= 2);
-    // The attributes say which instructions the linker may make.
+    // The attributes give the instructions that the linker may use.
     assert!(lowered.sections.iter().any(|section| section.name == kelf::ATTRIBUTES && section.size > 0));
 }
 
@@ -142,7 +142,7 @@ f:  cmp r0, #2
     graph.verify().unwrap();
 }
 
-/// Compilers leave a branch behind a trap whose way on they know to be none.
+/// Compilers leave a branch after a trap that they know does not return.
 #[test]
 fn a_branch_behind_a_trap_may_lead_to_a_literal() {
     for (front, opaque_code) in [(".short 0xde02", 0), ("nop", 1)] {
@@ -170,7 +170,7 @@ f:  ldr r0, .L1
     }
 }
 
-/// What would be two more slots is a trap that a branch leads to.
+/// The bytes of two further slots would be a trap, which is a branch target.
 #[test]
 fn a_table_of_distances_ends_where_a_branch_leads() {
     let text = "
@@ -261,7 +261,7 @@ fn code_that_reads_its_address_is_carried_whole() {
     }
 }
 
-/// The literals of a function, and the blocks that refer to each.
+/// Returns the literals of a function.
 fn literals(graph: &Graph) -> Vec<NodeId> {
     let is_literal = |node: &NodeId| {
         graph.node(*node).live && graph.chunk(*node).is_some_and(|chunk| chunk.function.is_some())
@@ -292,7 +292,7 @@ fn a_literal_that_is_too_far_is_copied_behind_its_load() {
     let lowered = lower(&graph, Relax::Shortest).unwrap().object;
     let text = lowered.sections.iter().find(|section| section.name == ".text").unwrap();
     assert_eq!(text.relocs.iter().filter(|reloc| reloc.class == RelocClass::Absolute).count(), 3);
-    // Nothing is left to do.
+    // Nothing more to do.
     let before = graph.nodes.len();
     bring_near(&mut graph);
     assert_eq!(graph.nodes.len(), before);
@@ -329,11 +329,11 @@ f:  cmp r0, #1
     let text = lowered.sections.iter().find(|section| section.name == ".text").unwrap();
     let table = text.data.windows(4).position(|bytes| bytes == [0xdf, 0xe8, 0x10, 0xf0]).expect("tbh") + 4;
     let slot = |i: usize| usize::from(u16::from_le_bytes([text.data[table + i], text.data[table + i + 1]]));
-    // Behind the table, and behind 1000 bytes, `movs` and `bx`.
+    // After the table, and after 1000 bytes, `movs` and `bx`.
     assert_eq!((slot(0) * 2, slot(2) * 2), (4, 4 + 1000 + 4));
 }
 
-/// A table of addresses that a jump finds by what its function computes is not a computed goto.
+/// A table of addresses that a jump finds through a computed address is not a computed goto.
 #[test]
 fn tables_of_addresses_among_the_instructions() {
     let thumb = "
@@ -382,7 +382,7 @@ f:  cmp r0, #2
         };
         let same = lower(&graph, Relax::AsAssembled).unwrap().object;
         assert_eq!(data(&same).len(), data(&before).len());
-        // A block in front of a case changes where the case is, and the bit that says Thumb stays.
+        // A block before a case changes the place of the case, and the Thumb bit is kept.
         let case = graph.resolve_node(graph.refs_of(table)[2].target).unwrap();
         let mut nops = Vec::new();
         graph.isa().encode_nops(graph.encoding(case), 8, &mut nops);
@@ -437,7 +437,7 @@ f:  cmp r0, #1
     lower(&graph, Relax::Shortest).unwrap();
 }
 
-/// The address in the register may be another one if control can come from elsewhere.
+/// The register may hold another address if other code jumps there.
 #[test]
 fn a_jump_by_a_table_that_others_lead_to_is_a_computed_goto() {
     let text = "

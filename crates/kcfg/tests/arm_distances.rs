@@ -17,7 +17,7 @@ use kcfg::lower::{Relax, lower};
 use kelf::{Object, RelocClass};
 use kshrink_tests::process::run;
 
-/// Assembles a text in Thumb code.
+/// Assembles a text as Thumb code.
 fn thumb(dir: &Dir, text: &str) -> PathBuf {
     assemble(dir, "distances", &format!(".text\n.thumb\n{text}"))
 }
@@ -26,8 +26,7 @@ fn opaque(graph: &Graph) -> Vec<(&str, &str)> {
     graph.opaque.iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
 }
 
-/// The relocations for variables of threads: where they are, of which type, against which offset in the section, and with
-/// which addend.
+/// Returns the thread-local relocations: their places, types, offsets in the section, and addends.
 fn of_threads(object: &Object<'_>) -> Vec<(u64, u32, u64, i64)> {
     let text = object.sections.iter().find(|section| section.name == ".text").unwrap();
     let relocs = text.relocs.iter().filter(|reloc| reloc.class == RelocClass::Tls);
@@ -83,8 +82,8 @@ x:  .space 4
     assert_eq!(opaque(&graph), [("f", "a distance from an instruction to a literal")]);
 }
 
-/// The addend is the distance from the `add` to the literal, here 2 bytes, and no offset in the function, where another
-/// block would have to begin.
+/// The addend is the distance from the `add` to the literal, here 2 bytes, and not an offset in the function, where
+/// another block would have to begin.
 #[test]
 fn the_address_of_a_function_that_is_added_to_pc_is_that_of_its_symbol() {
     for global in ["", ".global g"] {
@@ -119,20 +118,20 @@ g:  nop
     }
 }
 
-/// Clang jumps so in position-independent ARM code, and GCC in Thumb code where `tbb` is missing. The numbers have no
-/// relocation: nothing else tells that the blocks can be reached.
+/// Clang uses such jumps in position-independent ARM code, and GCC in Thumb code where `tbb` is missing. The numbers
+/// have no relocation: nothing else shows that the blocks can be reached.
 #[test]
 fn jumps_by_distances_among_instructions_are_seen() {
     let cases = [
-        ("add pc, r2, r0", "a table of distances that is not understood"),
-        ("add r0, r2, r0\n    bx r0", "a table of distances that is not understood"),
-        ("add r0, r2, r0\n    mov pc, r0", "a table of distances that is not understood"),
+        ("add pc, r2, r0", "an unsupported table of distances"),
+        ("add r0, r2, r0\n    bx r0", "an unsupported table of distances"),
+        ("add r0, r2, r0\n    mov pc, r0", "an unsupported table of distances"),
         ("add r0, r2, r0\n    bx lr", ""),
     ];
     for (encoding, (jump, reason)) in [".arm", ".thumb"].into_iter().flat_map(|e| cases.map(|case| (e, case)))
     {
         if encoding == ".thumb" && jump.starts_with("add pc") {
-            continue; // There is no such instruction.
+            continue; // Thumb code lacks this instruction.
         }
         let text = format!(
             "
@@ -160,7 +159,7 @@ f:  adr r2, .Ltable
     }
 }
 
-/// Between a table and literals, GNU as writes `nop`s. Read as slots, they would lead out of the function.
+/// GNU as writes `nop`s between a table and literals. As slots, they would lead out of the function.
 #[test]
 fn padding_behind_a_table_stays_code() {
     let text = "
@@ -191,7 +190,7 @@ f:  cmp r0, #2
     assert!(lower(&again, Relax::AsAssembled).unwrap().object.write().unwrap() == once);
 }
 
-/// A symbol that is made for such a reference is there as long as the reference is.
+/// A symbol that is made for such a reference exists as long as the reference does.
 #[test]
 fn symbols_of_places_go_with_what_refers_to_them() {
     let text = "
@@ -221,8 +220,8 @@ y:  .space 4
     assert_eq!(values.map(|symbol| symbol.value).collect::<Vec<_>>(), [0]);
 }
 
-/// Where a branch of Thumb code crosses a page behind an instruction of four bytes, GNU ld leads it around an erratum of
-/// Cortex-A8. It looks for the destination at the symbol, and leaves out the addend in the instruction.
+/// If a branch of Thumb code crosses a page after an instruction of four bytes, GNU ld leads it around an erratum of
+/// Cortex-A8. It looks for the destination at the symbol, and ignores the addend in the instruction.
 #[test]
 fn branches_across_pages_arrive() {
     let dir = Dir::new();
@@ -270,7 +269,7 @@ caller:
     assert!(detour[0].ends_with("<second>"), "{code}");
 }
 
-/// A branch to the place of a weak function, which names it otherwise, stays one to that place, whoever defines the function
+/// A branch to a weak function's place that uses another symbol keeps its target, whichever object defines the function
 /// in the link.
 #[test]
 fn branches_stay_in_their_object() {
@@ -306,7 +305,7 @@ caller:
     assert!(call.contains("\t10000 <"), "{code}");
 }
 
-/// Under an `it`, `b.w` is encoded as one without a condition (DDI 0406C, A8.8.18, T4), which the linker has to know.
+/// Under an `it`, `b.w` is encoded as an unconditional branch (DDI 0406C, A8.8.18, T4), which the linker must know.
 #[test]
 fn jumps_under_it_have_the_relocation_of_jumps() {
     let text = "
@@ -330,7 +329,7 @@ g:  bx lr
     assert_eq!(types, [R_ARM_THM_JUMP24, R_ARM_THM_JUMP19]);
 }
 
-/// Code may run on through the padding before a function that has followed code of the other encoding.
+/// Execution may continue through the padding before a function that has followed code of the other encoding.
 #[test]
 fn padding_is_of_the_encoding_that_runs_on() {
     let text = "

@@ -1,4 +1,4 @@
-//! Code of 32-bit ARM as `kcfg` prints it.
+//! Listings of 32-bit ARM code.
 
 mod common;
 
@@ -8,15 +8,14 @@ use common::command::{array, on_objects};
 use common::{Dir, assemble};
 use kshrink_tests::process::parse;
 
-/// The lines of a listing of an object that one function, or the opaque code behind a symbol, has.
+/// Returns the lines of a listing of an object for one function, or for the opaque code at a symbol.
 fn listed(object: &PathBuf, name: &str) -> Vec<String> {
     let text = on_objects(std::slice::from_ref(object), &["--listing", "--function", name]);
     let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
     lines.map(str::to_owned).collect()
 }
 
-/// Code whose object says that it was written by hand is carried whole: places in it have names, and data the size of what
-/// it is made of.
+/// Hand-written code is opaque, but its places have names, and its data has the size of its items.
 #[test]
 fn opaque_code_is_listed_with_names_and_sizes() {
     let text = "
@@ -86,7 +85,7 @@ in_arm: adr r1, in_arm
     assert_eq!(lines, expected);
 }
 
-/// Blocks end where their instructions do, not behind the literals; a literal in front of its load is named as well.
+/// Blocks end with their instructions, not after the literals; a literal before its load is named as well.
 #[test]
 fn literals_are_no_part_of_blocks() {
     let text = "

@@ -1,5 +1,5 @@
-//! Distances between functions of 32-bit ARM that the assembler has settled, so that no relocation names the functions; and
-//! literals out of the reach of code that moved.
+//! Distances between functions of 32-bit ARM that the assembler has filled in, without a relocation; and literals out
+//! of reach of code that moved.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn opaque(graph: &Graph) -> Vec<(&str, &str)> {
     graph.opaque.iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
 }
 
-/// The first block of a function.
+/// Returns the first block of a function.
 fn entry(graph: &Graph, name: &str) -> NodeId {
     graph.functions.iter().find(|function| function.name == name).expect(name).blocks[0]
 }
@@ -57,7 +57,7 @@ fn settled_calls_of_the_other_encoding_name_their_callee() {
         let caller = graph.opaque.iter().find(|opaque| opaque.name == "caller").unwrap().node;
         let [call] = graph.refs_of(caller) else { panic!("{:?}", graph.refs_of(caller)) };
         assert_eq!((call.r_type, call.addend, graph.resolve(call.target)), (r_type, 0, Some((callee, 0))));
-        // The linker looks at the encoding that the symbol of a function says.
+        // The linker uses the encoding in the symbol of a function.
         let object = lower(&graph, Relax::Shortest).unwrap().object;
         let text = object.sections.iter().find(|section| section.name == ".text").unwrap();
         let symbol = object.symbol(text.relocs[0].symbol);
@@ -79,10 +79,10 @@ fn a_branch_into_code_of_the_other_encoding_keeps_its_section_whole() {
     );
     let graph = lift(&[object]);
     let [(_, reason)] = opaque(&graph)[..] else { panic!("{:?}", opaque(&graph)) };
-    assert_eq!(reason, "a branch to code in another encoding than it says");
+    assert_eq!(reason, "a branch with the wrong encoding for its target");
 }
 
-/// The distance is a literal, or the number that two instructions make. Other code may stay apart.
+/// The distance is a literal, or a number made by two instructions. Other code may be separate.
 #[test]
 fn functions_at_a_settled_distance_stay_together() {
     let main = "ldr r0, .L1\n.Lpc: add r0, pc, r0\nbx lr\n.L1: .word callee - (.Lpc + 8)";
@@ -98,13 +98,13 @@ fn functions_at_a_settled_distance_stay_together() {
         let graph = lift(&[functions(&dir, &all)]);
         let [_] = opaque(&graph)[..] else { panic!("{:?}", opaque(&graph)) };
         let names: Vec<&str> = graph.functions.iter().map(|function| function.name.as_str()).collect();
-        // `between` lies behind `callee` in one case, and before `caller` in the other.
+        // `between` is after `callee` in one case, and before `caller` in the other.
         let expected: &[&str] = if front { &["apart"] } else { &["between", "apart"] };
         assert_eq!(names, expected);
     }
 }
 
-/// A number that leads nowhere, or that a relocation fills, keeps nothing together.
+/// A number that leads nowhere, or is relocated, keeps nothing together.
 #[test]
 fn other_numbers_beside_the_program_counter_are_no_distances() {
     let body = "ldr r0, .L1\n.Lpc: add r0, pc\nldr r1, .L2\nbx lr\n.align 2
@@ -112,10 +112,10 @@ fn other_numbers_beside_the_program_counter_are_no_distances() {
     let dir = Dir::new();
     let object = functions(&dir, &[("f", Encoding::Thumb, body), ("g", Encoding::Thumb, "bx lr")]);
     let graph = lift(&[object]);
-    assert_eq!(opaque(&graph), [("f", "a branch or an address that compilers do not make")]);
+    assert_eq!(opaque(&graph), [("f", "a branch or an address that compilers do not emit")]);
 }
 
-/// What calls a function finds the word in front of it there, whatever it looks like.
+/// Callers of a function find the word before it, whatever it looks like.
 #[test]
 fn data_in_front_of_a_function_stays_there() {
     for encoding in [Encoding::Thumb, Encoding::Main] {
@@ -132,8 +132,8 @@ fn data_in_front_of_a_function_stays_there() {
             let object = assemble(&dir, "settled", &text);
             let graph = lift(&[object]);
             let [(_, reason)] = opaque(&graph)[..] else { panic!("{word}: {:?}", opaque(&graph)) };
-            assert_eq!(reason, "data or code without a name in front of the function");
-            // It stays alive with the function, and is data again in the object.
+            assert_eq!(reason, "data or code without a name before the function");
+            // It is alive like the function, and is data again in the object.
             let emitted = lower(&graph, Relax::Shortest).unwrap().object.write().unwrap();
             let path = dir.path("emitted.o");
             std::fs::write(&path, &emitted).unwrap();
@@ -141,14 +141,14 @@ fn data_in_front_of_a_function_stays_there() {
             let [whole] = &again.opaque[..] else { panic!("{:?}", again.opaque) };
             assert!(again.node(whole.node).live);
             let number = u32::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
-            // Behind padding.
+            // After padding.
             let data = again.bytes_of(whole.node).windows(4).position(|word| word == number.to_le_bytes());
             assert!(data.is_some_and(|at| at <= 2), "{word}: {data:?}");
         }
     }
 }
 
-/// Moves a block behind all other code, as passes do with cold blocks.
+/// Moves nodes after all other code, as passes do with cold blocks.
 fn move_away(graph: &mut Graph, nodes: &[NodeId]) {
     let mut editor = Editor::new(graph, "test");
     let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
@@ -157,7 +157,8 @@ fn move_away(graph: &mut Graph, nodes: &[NodeId]) {
     editor.finish();
 }
 
-/// A function with a literal in front of a block that reads it, so many instructions of four bytes, and a second block.
+/// Builds a function with a literal before the block that reads it, which has `before` and `behind` four-byte
+/// instructions around the load.
 fn literal_in_front(dir: &Dir, before: u32, behind: u32) -> PathBuf {
     let body = format!(
         "cmp r0, #0\nb.w 1f\n.align 3\n.L1: .word 1, 2\n1:\n.rept {before}\nadd.w r0, r0, #1\n.endr\nldrd r2, r3, .L1\n\
@@ -166,7 +167,7 @@ fn literal_in_front(dir: &Dir, before: u32, behind: u32) -> PathBuf {
     functions(dir, &[("f", Encoding::Thumb, &body)])
 }
 
-/// `ldrd` reaches 1020 bytes. The end of its block is further away, and nothing lies in front of that.
+/// `ldrd` reaches 1020 bytes. The end of its block is further away, and there is nothing before the block.
 #[test]
 fn a_block_is_split_for_a_literal_that_fits_nowhere_else() {
     let dir = Dir::new();
@@ -181,7 +182,7 @@ fn a_block_is_split_for_a_literal_that_fits_nowhere_else() {
     assert_eq!(graph.functions[0].blocks.len(), blocks.len() + 1);
 }
 
-/// In front of the block lies another one that does not run on: no jump is needed.
+/// Another block without a fall-through precedes the block: no jump is needed.
 #[test]
 fn a_literal_is_put_in_front_where_control_does_not_go_on() {
     let dir = Dir::new();
@@ -199,7 +200,7 @@ fn a_literal_is_put_in_front_where_control_does_not_go_on() {
     assert!(graph.is_among_code(cold.nodes[1]), "the literal lies between the blocks");
 }
 
-/// ARM code begins at multiples of four bytes, whatever lies in front of it.
+/// ARM code begins at multiples of four bytes, whatever precedes it.
 #[test]
 fn code_is_aligned_for_its_encoding() {
     let dir = Dir::new();

@@ -1,5 +1,5 @@
-//! The assumptions about compilers and the kernel's code that are not proved, and their limits.
-//! (`kopt::assumptions` lists all of it; what has other tests is not here.)
+//! The unproved assumptions about compilers and the kernel's code, and their limits. (`kopt::assumptions` lists all of
+//! them; those with other tests are not here.)
 
 mod common;
 
@@ -45,7 +45,7 @@ fn functions_as_short_as_a_tag() {
     assert!(graph.block(short).is_none() && graph.block(entry).is_some());
     assert!(graph.node(entry).glued_to == Some(short));
     assert!(view.to(table, EdgeKind::Data).contains(&short));
-    // A call means what it goes to, and no tag is as long as the function in front of `behind_long`.
+    // A call refers to its exact target, and no tag is as long as the function before `behind_long`.
     assert!(graph.block(view.symbol("another_byte").0).is_some());
     for function in ["named_by_call", "behind_long"] {
         assert!(graph.node(view.symbol(function).0).glued_to.is_none(), "{function}");

@@ -1,4 +1,4 @@
-//! The command `kcfg`, run as a process: what it prints.
+//! The output of the command `kcfg`, run as a process.
 
 mod common;
 
@@ -12,7 +12,7 @@ use common::command::{array, kcfg, on_objects, program};
 use kshrink_tests::process::{fails, parse, run};
 use serde_json::Value;
 
-/// Every block and chunk of a document.
+/// Returns every block and chunk of a document.
 fn nodes(document: &Value) -> Vec<&Value> {
     let blocks = array(document, "functions").iter().flat_map(|function| array(function, "blocks"));
     blocks.chain(array(document, "chunks")).collect()
@@ -29,7 +29,7 @@ fn the_document_is_whole() {
     let mut ids: Vec<u64> = nodes.iter().map(|node| node["id"].as_u64().unwrap()).collect();
     ids.sort_unstable();
     assert_eq!(ids, (0..nodes.len() as u64).collect::<Vec<_>>());
-    // Every edge leads somewhere that the document knows.
+    // Every edge leads to something in the document.
     let outside: Vec<&Value> = array(&document, "outside").iter().map(|symbol| &symbol["name"]).collect();
     for node in &nodes {
         let refs = node["refs"].as_array().into_iter().flatten().map(|reference| &reference["to"]);
@@ -103,7 +103,7 @@ fn one_function() {
     };
     assert_eq!(array(&one, "functions"), [find(&whole)]);
     assert_eq!(array(&one, "chunks").len(), 0);
-    // What it leads to is named.
+    // Nodes outside the selection have names.
     let elsewhere = |document: &Value| -> Vec<String> {
         array(document, "elsewhere").iter().map(|node| node["name"].as_str().unwrap().to_owned()).collect()
     };
@@ -218,7 +218,7 @@ fn drawings_are_graphviz() {
     }
 }
 
-/// Lets Graphviz read a drawing, where it is installed.
+/// Passes a drawing to Graphviz, if it is installed.
 fn graphviz(drawing: &str) {
     let dot = Command::new("dot").args(["-Tcanon", "-o", "/dev/null"]).stdin(Stdio::piped()).spawn();
     let Ok(mut dot) = dot else { return };
@@ -273,7 +273,7 @@ fn opaque_code_is_listed_with_its_reason() {
     let dir = Dir::new();
     let objects = [dir.compile("opaque.c", &["-Os"]), dir.compile("hand_written.S", &[])];
     let list = on_objects(&objects, &["--opaque"]);
-    assert!(list.lines().any(|line| line == "no_code\tbytes that are no instructions"), "{list}");
+    assert!(list.lines().any(|line| line == "no_code\tbytes that are not instructions"), "{list}");
     assert!(list.lines().any(|line| line.ends_with("hand_written.S.o:.text\thand-written")), "{list}");
     let document = parse(&on_objects(&objects, &["--opaque", "--json"]));
     assert_eq!(document["schema"], "kshrink-cfg/1");
@@ -291,7 +291,7 @@ fn entries_are_roots() {
     fails(kcfg().args(["--entry", "start", "--objects"]).args(&objects), 2, "entry point start");
 }
 
-/// The example in the documentation is what the command prints.
+/// The example in the documentation is the command's output.
 #[test]
 fn the_documentation_tells_the_truth() {
     let text =
@@ -309,7 +309,7 @@ fn the_documentation_tells_the_truth() {
     assert_eq!(documented, printed);
 }
 
-/// Takes out what depends on where the test runs.
+/// Removes the parts that depend on the place of the test.
 fn drop_paths(value: &mut Value) {
     match value {
         Value::Object(fields) => {

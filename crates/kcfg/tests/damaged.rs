@@ -1,4 +1,4 @@
-//! Objects that contradict themselves: each is refused with an error that says where, or carried whole.
+//! Objects that contradict themselves: each is refused with an error that gives the place, or is opaque.
 
 mod common;
 
@@ -9,7 +9,7 @@ use kcfg::lift::Lifter;
 use kelf::{InputFiles, Program};
 use kshrink_tests::Run;
 
-/// Assembles an object for i386 that counts as compiler-made.
+/// Assembles an object for i386 that is treated as compiler-made.
 fn assemble(dir: &Dir, source: &str) -> PathBuf {
     let path = dir.path("damaged.o");
     let source = format!("{source}\n\t.file \"damaged.c\"\n");
@@ -17,7 +17,7 @@ fn assemble(dir: &Dir, source: &str) -> PathBuf {
     path
 }
 
-/// The error for an object that cannot be lifted.
+/// Returns the error for an object that cannot be lifted.
 fn error(source: &str) -> String {
     let dir = Dir::new();
     let files = InputFiles::of_objects(&[assemble(&dir, source)]).unwrap();
@@ -44,8 +44,8 @@ fn replacements_lie_within_their_section() {
     let long = format!("{ALTERNATIVE}\n .long other - .\n .long 7\n .byte 1, 200");
     let message = error(&long);
     assert!(message.contains("section .altinstructions: the replacement of the entry at 0x0"), "{message}");
-    assert!(message.contains("200 bytes, does not lie in a section"), "{message}");
-    // In front of it, which is nowhere.
+    assert!(message.contains("200 bytes, is not in a section"), "{message}");
+    // Before it, where there is no section.
     let before = format!("{ALTERNATIVE}\n .long other - 16 - .\n .long 7\n .byte 1, 1");
     let message = error(&before);
     assert!(message.contains("section .altinstructions: the replacement of the entry at 0x0"), "{message}");
@@ -72,7 +72,7 @@ fn what_was_carried_whole_has_a_place() {
     }
 }
 
-/// An object with hand-written code in the middle of a section, as a pass puts it there.
+/// An object with hand-written code in the middle of a section, as left by a pass.
 #[test]
 fn carried_code_stays_whole_in_the_middle_of_a_section() {
     let dir = Dir::new();
@@ -93,13 +93,13 @@ g:      jmp     0f
     let graph = lift(&[assemble(&dir, source)]);
     let view = View::of(&graph);
     let (node, offset) = view.symbol("label");
-    let opaque = graph.opaque.iter().find(|opaque| opaque.node == node).expect("it stays whole");
+    let opaque = graph.opaque.iter().find(|opaque| opaque.node == node).expect("it is opaque");
     assert_eq!((offset, graph.node(node).size, opaque.reason), (0, 4, "hand-written"));
-    // Without the entry, bytes that are no instructions would keep the others whole, too.
+    // Without the entry, bytes that are not instructions would make the other functions opaque, too.
     assert_eq!((graph.opaque.len(), view.blocks("f").len(), view.blocks("g").len()), (1, 3, 3));
 }
 
-/// Two replacements that are parts of a third, and do not overlap one another: all is one piece.
+/// Two replacements that are parts of a third, and do not overlap one another: all of them are one piece.
 #[test]
 fn replacements_within_another_are_not_cut_off() {
     let dir = Dir::new();
@@ -140,7 +140,7 @@ f:      cmpl    $2, %eax
     let tables = |source: &str| {
         let dir = Dir::new();
         let graph = lift(&[assemble(&dir, source)]);
-        graph.verify().expect("a graph in order");
+        graph.verify().expect("a valid graph");
         graph.tables.len()
     };
     assert_eq!(tables(source), 1);
@@ -173,7 +173,7 @@ fn table_entries_of_the_linker_lie_within_a_section() {
     assert!(message.contains("refers to a place outside of every variable of section .data"), "{message}");
 }
 
-/// A relocation over the opcode: what the instruction is only the linker knows, and nothing may be read off it.
+/// A relocation over the opcode: only the linker knows the instruction, so nothing may be derived from it.
 #[test]
 fn a_relocation_over_an_opcode_keeps_the_function_whole() {
     let dir = Dir::new();
@@ -200,8 +200,8 @@ other:  .long   3
         .size   other, . - other";
     let graph = lift(&[assemble(&dir, source)]);
     let view = View::of(&graph);
-    let opaque = view.opaque("f").expect("f stays whole");
-    assert!(opaque.reason.contains("no operand of an instruction"), "{}", opaque.reason);
+    let opaque = view.opaque("f").expect("f is opaque");
+    assert!(opaque.reason.contains("not an operand of an instruction"), "{}", opaque.reason);
     assert_eq!(view.blocks("g").len(), 1);
 }
 
@@ -225,5 +225,5 @@ constant: .skip 16";
         assert_eq!((offset, graph.node(node).size), (0, size), "{symbol}");
         assert!(graph.bytes_of(node).is_empty());
     }
-    assert_eq!(view.opaque("code").expect("code stays whole").reason, "code without content");
+    assert_eq!(view.opaque("code").expect("code is opaque").reason, "code without content");
 }

@@ -1,4 +1,5 @@
-//! Edits of a graph: after each, everything that names a place that moved still refers to the same instruction or byte, and nothing else changed.
+//! Edits of a graph: after each, every reference to a moved place still refers to the same instruction or byte, and
+//! nothing else has changed.
 
 mod common;
 
@@ -53,7 +54,7 @@ fn a_block_is_split() {
     let to = |node, offset| (Target::Node(node), offset);
     assert_eq!(named(&graph, data), [to(first, 0), to(first, 1), to(second, 0), to(second, 6)]);
     assert_eq!((place(&graph, "inside"), place(&graph, "end")), ((second, 0), (second, 11)));
-    // Each part is where it was in the input, and the branch is part of the last.
+    // Each part is at its place in the input, and the branch is in the last part.
     let sizes = |node| (origin(&graph, node).offset, origin(&graph, node).size, graph.branch_len(node));
     assert_eq!(
         [sizes(first), sizes(second), sizes(behind), sizes(third)],
@@ -128,10 +129,10 @@ fn places_in_a_block_move_with_its_instructions() {
     let mut editor = Editor::new(&mut graph, "test");
     let data = data_naming(&mut editor, counter, behind, &[0, 1, 2]);
     editor.add_symbol(symbol("inside", behind, 1));
-    // `nop`, `inc %eax`, `nop`, `nop`, `ret`: both of its instructions are elsewhere now.
+    // `nop`, `inc %eax`, `nop`, `nop`, `ret`: both of its instructions have moved.
     let bytes = vec![0x90, 0x40, 0x90, 0x90, 0xc3];
     editor.edit_block(behind, Contents { bytes, refs: Vec::new() }, &[(0, 1), (1, 4)]);
-    // The instruction that may fault lies behind two others, and who comes to its block comes to the first of these.
+    // The instruction that may fault is after two others, and uses of its block refer to the first of these.
     let bytes = vec![0x90, 0x90, 0x8b, 0x01];
     editor.edit_block(faults, Contents { bytes, refs: Vec::new() }, &[(0, 2)]);
     editor.finish();
@@ -192,12 +193,12 @@ main+0xd:
 ";
     assert_eq!(listed(&graph, ".text").split("main+0x12").next(), Some(expected));
     let to = |node, offset| (Target::Node(node), offset);
-    // What names the beginning of a block means all that was put there.
+    // References to the start of a block now refer to everything inserted there.
     assert_eq!(named(&graph, data), [to(new, 0), to(main, 3), to(second, 0), to(third, 0)]);
     assert_eq!(blocks(&graph, "main")[..4], [new, main, second, third]);
 }
 
-/// What a block contains, with instructions that do nothing in front.
+/// Returns a block's contents, with `nop`s before them.
 fn with_nops(graph: &Graph, block: NodeId, count: usize) -> Contents {
     let Contents { mut bytes, .. } = nops(count);
     bytes.extend_from_slice(graph.bytes_of(block));
@@ -217,7 +218,7 @@ fn nodes_are_placed_in_another_section() {
     editor.finish();
     assert_eq!(graph.sections[old.get()].nodes, main[..2]);
     assert_eq!(graph.sections[init.get()].nodes, [f[0], f[1], f[2], main[2]]);
-    assert!(listed(&graph, ".text").ends_with("    jne main\n    [goes on at main+0x12]\n"));
+    assert!(listed(&graph, ".text").ends_with("    jne main\n    [continues at main+0x12]\n"));
     assert!(listed(&graph, ".init.text").starts_with("f:"));
 }
 
@@ -240,8 +241,8 @@ fn a_function_is_placed_with_its_new_blocks() {
     assert!(listed(&graph, ".text").ends_with("main+0x12:\n    ret\n"));
 }
 
-/// Blocks that were added and split off are moved like others, by the same editor too, and have others added and split
-/// off after that.
+/// Added and split blocks can be moved like others, even by the same editor, and can then be split again and have
+/// blocks added before them.
 #[test]
 fn new_blocks_are_placed_by_the_editor_that_made_them() {
     let mut graph = program();
@@ -254,7 +255,7 @@ fn new_blocks_are_placed_by_the_editor_that_made_them() {
     editor.place(&[new, f[0], f[1], f[2], rest], init);
     let second = editor.add_block(new, nops(2), Terminator::FallThrough(new));
     editor.replace_uses(new, second);
-    // One part of a block stays where it was.
+    // One part of a block keeps its place.
     let part = editor.split_block(main[0], 1);
     editor.place(&[part], init);
     let last = editor.split_block(part, 1);
@@ -266,7 +267,7 @@ fn new_blocks_are_placed_by_the_editor_that_made_them() {
     assert_eq!(place(&graph, "f"), (second, 0));
     let text = listed(&graph, ".text");
     assert!(
-        text.starts_with("main:  # global; aligned to 16\n    inc %eax\n    [goes on at main+0x1]\n"),
+        text.starts_with("main:  # global; aligned to 16\n    inc %eax\n    [continues at main+0x1]\n"),
         "{text}"
     );
     assert!(listed(&graph, ".init.text").starts_with("f (made by test):"));
@@ -283,7 +284,7 @@ fn data_is_added() {
     let pointers = editor.add_data(data, pointers, 4);
     let zeros = editor.add_zeros(bss, 100, 32);
     editor.add_symbol(symbol("zeros", zeros, 0));
-    // Contents name places as they were before the edits, whenever these were made.
+    // Contents use places from before the edits, whenever these were made.
     let ret = blocks(editor.graph(), "f")[2];
     let rest = editor.split_block(ret, 1);
     let late = Contents { bytes: vec![0; 8], refs: vec![address(0, ret, 0), address(4, ret, 1)] };

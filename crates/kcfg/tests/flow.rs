@@ -1,4 +1,4 @@
-//! What is live in compiled functions, and what calls of them do, by `fixtures/cfg/live.c`.
+//! Liveness in compiled functions, and summaries of their calls, with `fixtures/cfg/live.c`.
 
 mod common;
 
@@ -9,7 +9,7 @@ use kflow::{Callee, FLAGS, Liveness, Summaries, Summary, bit};
 use kisa::Reg;
 use kisa::x86::registers::{EAX, EBX, ECX, EDI, EDX, ESI};
 
-/// Calls of functions are known by the code of these, with registers as bits.
+/// Returns the summary of a function, with registers as bits.
 fn summary(graph: &Graph, function: &str) -> Summary {
     let program = GraphProgram::of(graph);
     let summaries = Summaries::of(&program, program.machine(), DataUses::of(graph).constant_memory(graph));
@@ -34,11 +34,11 @@ const GENERAL: &[Reg] = &[EAX, ECX, EDX, EBX, ESI, EDI];
 fn calls_are_known_by_the_code_of_the_callee() {
     let dir = Dir::new();
     let graph = lift(&[dir.compile("live.c", &["-O2", "-fomit-frame-pointer"])]);
-    // Its argument comes in %eax, and no other register matters to it.
+    // Its argument is in %eax, and it uses no other register.
     let leaf = summary(&graph, "leaf");
     assert_eq!((leaf.reads & set(GENERAL), leaf.writes_frame), (set(&[EAX]), false));
     assert_eq!(leaf.changes & set(&[EBX, ESI, EDI]), 0);
-    // It saves what it changes of the others, across calls of `leaf`.
+    // It saves the others that it changes, across calls of `leaf`.
     let saves = summary(&graph, "saves");
     assert_ne!(saves, Summary::UNKNOWN);
     assert_eq!(saves.changes & set(&[EBX, ESI, EDI]), 0);
@@ -56,8 +56,8 @@ fn calls_are_known_by_the_code_of_the_callee() {
 fn arguments_matter_and_the_rest_by_its_callers() {
     let dir = Dir::new();
     let graph = lift(&[dir.compile("live.c", &["-O2", "-fomit-frame-pointer"])]);
-    // Nobody else calls it, and its only caller overwrites the flags behind the call.
+    // It has no other callers, and its only caller overwrites the flags after the call.
     assert_eq!(live_at(&graph, "leaf") & (set(&[EAX]) | FLAGS), set(&[EAX]));
-    // Anybody may call it: what it leaves as it was matters.
+    // It may be called from anywhere: the registers that it preserves are live.
     assert_eq!(live_at(&graph, "saves") & set(&[EBX, ESI, EDI]), set(&[EBX, ESI, EDI]));
 }

@@ -1,7 +1,7 @@
-//! Lifting small programs: what the graph says of them.
+//! Lifts small programs and checks their graphs.
 //!
-//! Each test compiles a fixture of `fixtures/cfg/` with `gcc -m32`, as the kernel is compiled, and looks for
-//! the edges that have to be there and for those that must not.
+//! Each test compiles a fixture of `fixtures/cfg/` with `gcc -m32`, like the kernel, and checks the edges that must
+//! exist and those that must not.
 
 mod common;
 
@@ -15,7 +15,7 @@ use kcfg::special::TableKind;
 use kelf::{InputFiles, Program};
 use kisa::BranchKind;
 
-/// The blocks of `function` that end with a jump through a resolved table.
+/// Returns the block of `function` that ends with a jump through a resolved table.
 fn switch(view: &View<'_>, function: &str) -> NodeId {
     let ends = |node: &NodeId| matches!(view.graph.block(*node).unwrap().end, Terminator::Switch(_));
     let found: Vec<NodeId> = view.blocks(function).into_iter().filter(ends).collect();
@@ -23,7 +23,7 @@ fn switch(view: &View<'_>, function: &str) -> NodeId {
     found[0]
 }
 
-/// The function that a block begins by calling.
+/// Returns the function that a block calls first.
 fn first_callee(view: &View<'_>, node: NodeId) -> String {
     let control = view.control(node);
     assert!(matches!(control[0].0, EdgeKind::Call), "{control:?}");
@@ -42,7 +42,7 @@ fn switch_goes_where_its_table_says() {
     let node = switch(&view, "covered");
     let cases: BTreeSet<String> =
         view.to(node, EdgeKind::Switch).iter().map(|&to| first_callee(&view, to)).collect();
-    // One of the eight is the default, and reached by a branch.
+    // One of the eight is the default, and is reached by a branch.
     assert!(cases.len() >= 7 && cases.iter().all(|case| case.starts_with("case_")), "{cases:?}");
 }
 
@@ -80,11 +80,11 @@ fn calls_that_do_not_come_back() {
         let entry = view.blocks(function)[0];
         assert_eq!(view.control(entry), [(EdgeKind::NoReturn, callee.to_owned())], "{function}");
     }
-    // Nothing says that a function outside does not return, and hand-written code may go on in the next function.
+    // A function outside is not known to return or not, and hand-written code may continue in the next function.
     let entry = view.blocks("calls_noreturn")[0];
     let next = (EdgeKind::Return, "tail_local".to_owned());
     assert_eq!(view.control(entry), [(EdgeKind::Call, "outside_noreturn".to_owned()), next]);
-    // The block behind such a call has no edge to it.
+    // The block after such a call has no incoming edge.
     let behind = view.blocks("calls_spins")[1];
     let leads = |node: NodeId| view.edges(node).iter().any(|(_, to)| *to == Destination::Node(behind));
     assert!(!graph.node_ids().any(leads));
@@ -116,7 +116,7 @@ fn tail_calls_are_no_loops() {
     assert!(kinds.contains(&EdgeKind::Jump) && !kinds.contains(&EdgeKind::TailCall), "{kinds:?}");
 }
 
-/// The block of `function` that ends with a trap, and the edges out of it.
+/// Returns the block of `function` that ends with a trap, and the kinds of edges out of it.
 fn trap(view: &View<'_>, function: &str) -> (NodeId, Vec<EdgeKind>) {
     let ends = |node: &NodeId| matches!(view.graph.block(*node).unwrap().end, Terminator::Trap { .. });
     let node = view.blocks(function).into_iter().find(ends).unwrap();
@@ -129,7 +129,7 @@ fn warnings_resume_and_bugs_do_not() {
     let view = View::of(&graph);
     assert_eq!(trap(&view, "warns").1, [EdgeKind::FallThrough, EdgeKind::Site]);
     assert_eq!(trap(&view, "bugs").1, [EdgeKind::Site]);
-    // A handler of signals may.
+    // A signal handler may.
     assert_eq!(trap(&view, "traps").1, [EdgeKind::FallThrough]);
 }
 
@@ -156,7 +156,7 @@ fn faults_lead_to_their_fixups() {
     let [fixup] = view.to(entry, EdgeKind::Data)[..] else { panic!("the entry keeps its fixup alone") };
     let goes = view.control(fixup);
     assert!(goes.iter().any(|(_, name)| name == "handled"), "{goes:?}");
-    // Nothing else leads there, so that the fixup lives and dies with the instruction.
+    // Nothing else leads there, so the fixup is alive exactly if the instruction is.
     let leads = |node: NodeId| view.edges(node).iter().any(|(_, to)| *to == Destination::Node(fixup));
     let leading: Vec<NodeId> = graph.node_ids().filter(|&node| leads(node)).collect();
     assert_eq!(leading, [entry]);
@@ -193,8 +193,8 @@ fn static_keys() {
     let block = graph.block(node).unwrap();
     assert!(block.is_fixed() && matches!(block.end, Terminator::Patched { next: Some(_) }));
     assert_eq!(graph.bytes_of(node), [0x0f, 0x1f, 0x44, 0, 0]);
-    // The `jmp` may change its length, which the kernel reads from its opcode, but stays where it falls
-    // through when it is patched away.
+    // The `jmp` may change its length, which the kernel reads from its opcode, but must keep the fall-through for when
+    // it is patched away.
     let node = site("with_jmp");
     let block = graph.block(node).unwrap();
     let Terminator::Branch { branch, next, .. } = block.end else { panic!("{:?}", block.end) };
@@ -216,7 +216,7 @@ fn static_keys() {
 fn alternatives_live_with_their_originals() {
     let graph = lift_fixture("alternatives.c");
     let view = View::of(&graph);
-    // The original and its padding are one block that keeps its bytes.
+    // The original and its padding are one block with unchanged bytes.
     let fence = view.blocks("fences")[1];
     assert!(graph.block(fence).unwrap().is_fixed());
     assert_eq!(graph.bytes_of(fence), b"\xf0\x83\x44\x24\xfc\0\x90\x90\x90");
@@ -235,7 +235,7 @@ fn alternatives_live_with_their_originals() {
     };
     assert!(named(call).contains(&"helper".to_owned()));
     assert_eq!(named(replacement(call)), ["replaced_helper"]);
-    // Nothing for something: there is an entry all the same.
+    // Even an empty replacement of nothing has an entry.
     let nothing = view.blocks("nothing")[0];
     replacement(nothing);
 }
@@ -259,7 +259,7 @@ fn tables_of_other_kernels_are_refused() {
     let files = InputFiles::of_objects(&[dir.compile("tables.S", &[])]).unwrap();
     let program = Program::link(&files).unwrap();
     let message = of_kernel(&program, &[]).map(|_| ()).unwrap_err().to_string();
-    let expected = "section .altinstructions: its 13 bytes with 2 relocations are no whole entries, which have 12 \
+    let expected = "section .altinstructions: its 13 bytes with 2 relocations are not whole entries of 12 \
                     bytes with relocations at 0, 4, or 14 bytes with relocations at 0, 4";
     assert!(message.contains(expected), "{message}");
 }
@@ -274,7 +274,7 @@ fn a_user_program_may_use_the_names_of_the_kernel_s_tables() {
         assert_eq!(graph.chunk(chunk).unwrap().life, Life::Referenced, "{section}");
         assert!(graph.roots.iter().any(|root| root.node == chunk), "{section}");
     }
-    // Nobody patches its code.
+    // Its code is not patched.
     assert!(graph.node_ids().all(|node| graph.block(node).is_none_or(|block| !block.is_fixed())));
 }
 
@@ -284,7 +284,7 @@ fn static_cpu_has_goes_four_ways() {
     let view = View::of(&graph);
     let blocks = view.blocks("has_feature");
     let site = *blocks.iter().find(|&&node| graph.block(node).unwrap().is_fixed()).unwrap();
-    // Through the table, through the code behind the functions, and behind itself.
+    // Through the table, through the code after the functions, and after itself.
     let mut reached: BTreeSet<NodeId> = BTreeSet::new();
     let mut pending = vec![site];
     while let Some(node) = pending.pop() {
@@ -300,7 +300,7 @@ fn static_cpu_has_goes_four_ways() {
         let calls = |node: &NodeId| view.control(*node).contains(&(EdgeKind::Call, callee.to_owned()));
         assert!(reached.iter().any(calls), "{callee}");
     }
-    // The test of the feature, out of line, is ordinary code.
+    // The out-of-line test of the feature is ordinary code.
     let aux = reached.iter().find(|&&node| *graph.section_of(node).name == *".altinstr_aux").unwrap();
     assert!(graph.block(*aux).is_some());
 }
@@ -313,7 +313,7 @@ fn what_does_not_fit_is_opaque_by_reason() {
     let view = View::of(&graph);
     for (symbol, reason) in [
         ("no_function", "top-level asm"),
-        ("no_code", "no instructions"),
+        ("no_code", "not instructions"),
         ("middle", "middle of an instruction"),
         ("__SCT__call", "trampoline"),
         ("by_hand", "hand-written"),
@@ -326,7 +326,7 @@ fn what_does_not_fit_is_opaque_by_reason() {
     // Others are not.
     assert!(view.blocks("plain").len() > 1);
     assert_eq!(view.control(view.blocks("beside")[0]), [(EdgeKind::TailCall, "outside".to_owned())]);
-    // Opaque code keeps what it names.
+    // Opaque code keeps its targets.
     for symbol in ["no_function", "middle", "by_hand", "__SCT__call"] {
         let (node, _) = view.symbol(symbol);
         let names: Vec<String> = view.edges(node).into_iter().map(|edge| view.named(edge).1).collect();
@@ -347,7 +347,7 @@ fn strings_are_apart() {
     };
     assert_eq!(string("first"), b"first string\0");
     assert_eq!(string("second"), b"second string\0");
-    // From its middle on, and still the whole of it.
+    // From its middle, and still the whole string.
     assert_eq!(string("tail"), b"third string\0");
     // A constant that the linker may merge, of 2.5.
     assert_eq!(string("number"), 2.5f32.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Lowering: the program that comes out does what the program that went in did.
+//! Lowering: the resulting program behaves like the original.
 //!
 //! The program of `fixtures/cfg/run/` is freestanding, prints what it computes and runs natively. It goes through
 //! lifting and lowering in three ways. As assembled, it must give the same image. The second time, branches are
@@ -22,21 +22,21 @@ use kelf::{Place, SectionIndex};
 
 const PARTS: [&str; 5] = ["main", "control", "data", "labels", "sites"];
 
-/// The levels of optimization that the program is compiled at.
+/// The optimization levels of the program.
 const LEVELS: [&str; 3] = ["-Os", "-O2", "-O0"];
 
 fn compile(dir: &Dir, level: &str) -> Vec<PathBuf> {
     PARTS.iter().map(|part| dir.compile(&format!("run/{part}.c"), &[level])).collect()
 }
 
-/// Lowers and links; gives the path of the program.
+/// Lowers and links; returns the path of the program.
 fn relink(dir: &Dir, graph: &Graph, relax: Relax, name: &str) -> PathBuf {
     let object = dir.path(&format!("{name}.o"));
     fs::write(&object, lower(graph, relax).unwrap().object.write().unwrap()).unwrap();
     dir.link(&[object], name)
 }
 
-/// What a program prints, line by line; it ends with status 42.
+/// Returns a program's output, line by line; it ends with status 42.
 fn output(program: &Path) -> Vec<String> {
     let finished = Command::new(program).output().unwrap();
     let text = String::from_utf8_lossy(&finished.stdout);
@@ -51,7 +51,7 @@ fn expected(dir: &Dir, objects: &[PathBuf]) -> Vec<String> {
     expected
 }
 
-/// The addresses of the functions of a program.
+/// Returns the addresses of the functions of a program.
 fn functions(program: &Path) -> Vec<Range<u64>> {
     let bytes = fs::read(program).unwrap();
     let elf = Elf::parse(&bytes).unwrap();
@@ -59,7 +59,7 @@ fn functions(program: &Path) -> Vec<Range<u64>> {
     functions.map(|symbol| symbol.st_value..symbol.st_value + symbol.st_size).collect()
 }
 
-/// What is loaded of a program: data, and code that is part of these functions and no padding, by address.
+/// Returns the loaded bytes of a program by address: data, and code of these functions without padding.
 fn image(program: &Path, functions: &[Range<u64>]) -> BTreeMap<u64, u8> {
     let bytes = fs::read(program).unwrap();
     let elf = Elf::parse(&bytes).unwrap();
@@ -116,7 +116,7 @@ fn what_the_entry_does_not_reach_is_not_needed() {
         let expected = expected(&dir, &objects);
         let graph = lift_reachable(&objects, "_start");
         for name in ["dead", "choose_dead", "checked_dead"] {
-            // Without optimization, its table is loaded from in a way that is not followed, and keeps it.
+            // Without optimization, a load that is not followed keeps its table.
             if (level, name) == ("-O0", "choose_dead") {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! Blocks that are put in front of others: uses of those are redirected to the new blocks, except those that must stay.
+//! Blocks that are added before others: uses of those are redirected to the new blocks, with exceptions.
 
 mod common;
 
@@ -49,7 +49,7 @@ f+0x5:
     assert_eq!((graph.function(graph.function_of(f).unwrap()).entry(), graph.node(f).align), (new, 1));
 }
 
-/// Entries of tables about an instruction stay with it, by whatever they name it.
+/// Table entries about an instruction keep referring to it, whatever symbol they use.
 #[test]
 fn uses_of_an_instruction_are_not_replaced() {
     let mut graph = program();
@@ -96,7 +96,7 @@ fn uses_are_replaced_in_the_order_of_the_edits() {
     assert_eq!([one_after_another, too_early, to_and_fro], [2, 1, 0]);
 }
 
-/// A block and the parts split off it still name the block that it was put before.
+/// A block and the parts split off it still refer to the block that it was added before.
 #[test]
 fn a_new_block_is_split() {
     for split_first in [false, true] {
@@ -136,7 +136,7 @@ fn two_blocks_come_in_front_of_one() {
     assert_eq!((place(&graph, "f"), graph.node(two).align), ((two, 0), 16));
 }
 
-/// The slots of a jump table, and the range that is meant of a root, follow what they name.
+/// The slots of a jump table, and the range of a root, follow their targets.
 #[test]
 fn slots_and_roots_follow() {
     let dir = Dir::new();

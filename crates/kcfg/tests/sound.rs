@@ -1,9 +1,8 @@
 //! The cases in which an edge is easily missed.
 //!
-//! A missing edge is the worst defect that the graph can have: what only it leads to is removed, and the
-//! program fails long after. Each fixture here reaches something in a way that neither a plain relocation nor a
-//! plain branch shows. The tests ask that it is reached, and leave open whether by taking the function apart
-//! or by carrying it whole.
+//! A missing edge is the worst defect of a graph: code that is only reachable through it is removed, and the program
+//! fails long after. Each fixture here reaches something in a way that neither a plain relocation nor a plain branch
+//! shows. The tests require that it is reached, whether its function is split into blocks or opaque.
 
 mod common;
 
@@ -15,7 +14,7 @@ use kcfg::index::NodeId;
 use kcfg::lower::{Relax, lower};
 use kelf::{Object, RelocClass};
 
-/// The names outside of the program that are reached from a symbol.
+/// Returns the names outside of the program that are reachable from a symbol.
 fn outside(view: &View<'_>, symbol: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut seen = BTreeSet::new();
@@ -88,7 +87,7 @@ fn odd_branches_keep_their_encoding() {
         object.section(section).data[start..start + symbol.size as usize].to_vec()
     };
     for function in ["half_counter", "transaction"] {
-        // The opcodes in front; the fields of calls hold addends.
+        // The opcodes at the start; the fields of calls hold addends.
         assert_eq!(text(&lowered, function)[..3], text(&original, function)[..3], "{function}");
         assert_eq!(text(&lowered, function).len(), text(&original, function).len(), "{function}");
     }
@@ -167,7 +166,7 @@ fn variables_of_threads_keep_their_entries() {
     let entries: BTreeSet<_> = relocs
         .filter(|reloc| reloc.class == RelocClass::Tls && reloc.r_type == goblin::elf::reloc::R_386_TLS_GD)
         .map(|reloc| {
-            // The linker gives an entry to a symbol, and takes no notice of a distance from it.
+            // The linker makes an entry for a symbol, and ignores an offset from it.
             assert_eq!(reloc.addend, 0);
             lowered.symbols[reloc.symbol.get()].value
         })
@@ -175,7 +174,7 @@ fn variables_of_threads_keep_their_entries() {
     assert_eq!(entries.len(), 3, "{entries:?}");
 }
 
-/// What an assembler makes of a source for i386, as if a compiler had written it.
+/// Assembles a source for i386 as if a compiler had written it.
 fn assembled(dir: &Dir, source: &str) -> std::path::PathBuf {
     let path = dir.path("sound.o");
     let source = format!("{source}\n\t.file \"sound.c\"\n");
@@ -197,7 +196,7 @@ f:      testl   %eax, %eax
     let program = kelf::Program::link(&files).unwrap();
     let error =
         kcfg::lift::Lifter::of_objects(&program, &[]).unwrap().graph().map(drop).unwrap_err().to_string();
-    let expected = "section .text.last: the conditional branch at 0x2 falls through into whatever";
+    let expected = "section .text.last: the conditional branch at 0x2 falls through into the code";
     assert!(error.contains(expected), "{error}");
 }
 
@@ -210,7 +209,7 @@ fn symbols_that_are_only_declared_stay_declared() {
     assert_eq!((plugin.place, plugin.binding), (kelf::Place::Undefined, goblin::elf::sym::STB_GLOBAL));
 }
 
-/// A linker script may name one (`kexec_control_code_size` in that of Linux 6.1 for x86).
+/// A linker script may refer to one (`kexec_control_code_size` in that of Linux 6.1 for x86).
 #[test]
 fn global_symbols_that_are_numbers_stay() {
     let dir = Dir::new();
@@ -221,8 +220,8 @@ fn global_symbols_that_are_numbers_stay() {
     assert_eq!(numbers.map(|symbol| (symbol.name, symbol.value)).collect::<Vec<_>>(), [("size", 462)]);
 }
 
-/// The claims about references hold of the data that was cut as of the data before: nothing is cut otherwise, unless
-/// somebody else changed it.
+/// The claims about references hold for the split data as before: nothing more is split, unless another edit changed
+/// it.
 #[test]
 fn data_that_was_cut_is_not_cut_again() {
     let dir = Dir::new();
@@ -232,7 +231,7 @@ fn data_that_was_cut_is_not_cut_again() {
     let mut graph = lifter.graph().unwrap();
     assert!(lifter.refine(&mut graph), "nothing was cut");
     assert!(!lifter.refine(&mut graph));
-    let glued = graph.nodes.iter().position(|node| node.glued_to.is_some()).expect("a stack behind its end");
+    let glued = graph.nodes.iter().position(|node| node.glued_to.is_some()).expect("an end-of-stack pointer");
     graph.nodes[glued].glued_to = None;
     assert!(lifter.refine(&mut graph), "a lost glue is not found");
     assert!(graph.nodes[glued].glued_to.is_some());
@@ -247,6 +246,6 @@ fn variables_up_to_the_head_of_a_list_stay_together() {
     assert_eq!(node("before_small"), node("small"));
     assert_ne!(node("in_front"), node("small"));
     assert_eq!(node("before_large"), node("large"));
-    // What cannot be written to holds no head.
+    // Read-only data holds no list head.
     assert_ne!(node("constant"), node("other_constant"));
 }

@@ -17,7 +17,7 @@ fn kernel(machine: Machine, version: Option<KernelVersion>) -> World {
     World::kernel(LinkerScript::read(&fixture("kernel.lds")).unwrap(), machine, version)
 }
 
-/// The section, the kind and the size of an entry in bytes of every table about code.
+/// Returns the section, the kind and the size of an entry in bytes of every table about code.
 fn tables(object: &Path) -> Vec<(String, TableKind, u32)> {
     let bytes = std::fs::read(object).unwrap();
     let object = Object::read("tables.o", &bytes).unwrap();

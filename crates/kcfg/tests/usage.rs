@@ -1,4 +1,4 @@
-//! The command `kcfg` used in unusual ways: what it says, with which status, and what it leaves behind.
+//! Unusual uses of the command `kcfg`: its messages, its status, and the files that it leaves.
 
 mod common;
 
@@ -31,7 +31,7 @@ fn a_file_appears_whole_or_not_at_all() {
 fn a_closed_pipe_is_no_error() {
     let dir = Dir::new();
     let objects = program(&dir);
-    // More than fits into a pipe.
+    // The output exceeds a pipe's capacity.
     assert!(on_objects(&objects, &["--instructions"]).len() > 1 << 16);
     let mut running = kcfg()
         .args(["--instructions", "--objects"])
@@ -80,7 +80,7 @@ fn bad_input_is_one_clear_error() {
     fails(kcfg().arg("--objects").arg(&other), 2, "sparc.o");
     let long = dir.compile_64("calls.c", &["-Os"]);
     fails(kcfg().arg("--objects").args([&object, &long]), 2, "i386");
-    // A kernel without its build.
+    // A kernel without its build directory.
     fails(kcfg().arg(&object), 2, "calls.c.o");
     let vmlinux = dir.link(&program(&dir), "vmlinux");
     fails(kcfg().arg(&vmlinux), 2, "vmlinux");

@@ -1,4 +1,4 @@
-//! For every rule of `Graph::verify`, a graph that breaks it, and what is said then.
+//! For every invariant of `Graph::verify`, a graph that breaks it, and the resulting message.
 
 mod common;
 
@@ -65,11 +65,11 @@ pointer:	.long f
 	.comm zeros, 8, 4
 "#;
 
-/// A rule, how to break it, and the whole message: whose node, and what is wrong.
+/// An edit that breaks an invariant, and the whole message: the node and the problem.
 type Case = (fn(&mut Graph), &'static str);
 
 const CASES: &[Case] = &[
-    // Ids lie within their lists, ranges within their arenas.
+    // Ids are within their lists, ranges within their arenas.
     (|graph| symbol(graph, "counter", |_| (NodeId(1000), 0)), "counter: symbol in node 1000, of "),
     (|graph| block(graph, "f", 0).section = SectionId(90), "a block: in section 90, of "),
     (|graph| data_mut(graph, "counter").glued_to = Some(NodeId(90)), "a chunk: glued to node 90, of "),
@@ -137,7 +137,7 @@ const CASES: &[Case] = &[
         },
         "the counters: count node 90, of ",
     ),
-    // Blocks that are counted have their counters.
+    // Instrumented blocks have their counters.
     (
         |graph| {
             let (zeros, alone) = (symbol_id(graph, "zeros"), blocks(graph, "alone")[0]);
@@ -181,7 +181,7 @@ const CASES: &[Case] = &[
             let other = blocks(graph, "main")[0];
             block(graph, "alone", 0).glued_to = Some(other);
         },
-        "alone: glued to a node that does not lie in front of it",
+        "alone: glued to a node that is not directly before it",
     ),
     (
         |graph| {
@@ -210,12 +210,12 @@ const CASES: &[Case] = &[
     (|graph| graph.tables[0].range = 0..0, ".rodata: jump table 0 at 0..0 is not made of slots"),
     (
         |graph| reference(graph, "pointer").role = Role::Slot(TableId(0)),
-        ".data+0x4: the reference at 0 is no slot of its table",
+        ".data+0x4: the reference at 0 is not a slot of its table",
     ),
     // Contents fit.
     (|graph| data_mut(graph, "counter").size += 1, ".data: 4 bytes for a size of 5"),
     (|graph| data_mut(graph, "counter").align = 3, ".data: alignment 3"),
-    (|graph| reference(graph, "pointer").offset = 1, ".data+0x4: a reference behind its end"),
+    (|graph| reference(graph, "pointer").offset = 1, ".data+0x4: a reference after its end"),
     (
         |graph| {
             let entry = entry(graph, "__ex_table");
@@ -223,10 +223,10 @@ const CASES: &[Case] = &[
         },
         "__ex_table: references out of order",
     ),
-    // Nothing names what was removed.
+    // Nothing refers to removed nodes.
     (|graph| block(graph, "f", 0).live = false, "main+0x11: refers to f, which was removed"),
     (|graph| block(graph, "main", 4).live = false, "main+0x11: leads to main+0x16, which was removed"),
-    // Blocks are what their terminators say.
+    // Blocks agree with their terminators.
     (
         |graph| {
             let call = blocks(graph, "main")[3];
@@ -239,7 +239,7 @@ const CASES: &[Case] = &[
         |graph| end(graph, "alone", 0, Terminator::Unreachable),
         "alone: ends with Some(Some(Return)), which is not",
     ),
-    (|graph| edit(graph, "alone", &[0x0f]), "alone: its bytes are no instructions"),
+    (|graph| edit(graph, "alone", &[0x0f]), "alone: its bytes are not instructions"),
     (|graph| edit(graph, "alone", &[0x40]), "alone: ends with Some(Some(Next)), which is not Return"),
     (
         |graph| block(graph, "main", 0).provenance = Provenance::Made("test"),
@@ -282,7 +282,7 @@ fn end(graph: &mut Graph, function: &str, number: usize, end: Terminator) {
     block.end = end;
 }
 
-/// Gives the first block of a function other bytes.
+/// Replaces the bytes of a function's first block.
 fn edit(graph: &mut Graph, function: &str, bytes: &[u8]) {
     let first = blocks(graph, function)[0];
     let mut editor = Editor::new(graph, "test");
@@ -342,7 +342,7 @@ fn broken_rules_are_named() {
         graph.verify().unwrap();
         break_it(&mut graph);
         let broken = graph.verify().expect_err(expected);
-        // The object is called by its path.
+        // The name of the object is its path.
         let name = broken.name.rsplit_once(".o:").map_or(&*broken.name, |(_, section)| section);
         let message = format!("{name}: {}", broken.problem);
         if !message.starts_with(expected) {
@@ -352,7 +352,7 @@ fn broken_rules_are_named() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Removed nodes break no rule, wherever they were and whatever they name.
+/// Removed nodes break no invariant, wherever they were and whatever they refer to.
 #[test]
 fn what_was_removed_may_be_anything() {
     let dir = Dir::new();
@@ -364,13 +364,13 @@ fn what_was_removed_may_be_anything() {
     graph.verify().unwrap();
     end(&mut graph, "alone", 0, Terminator::IndirectCall { next: None });
     graph.verify().unwrap();
-    // A table whose jump is gone leads to what is gone with it.
+    // A table without its jump leads to code that is removed as well.
     let main = blocks(&graph, "main");
     let Terminator::Switch(table) = graph.block(main[2]).unwrap().end else { panic!() };
     main.iter().for_each(|node| graph.nodes[node.get()].live = false);
     let keys = entry(&graph, "__jump_table");
     graph.nodes[keys.get()].live = false;
-    // The counters of what is gone are gone.
+    // The counters of removed blocks are removed.
     let zeros = symbol_id(&graph, "zeros");
     count(&mut graph, zeros, main[0]);
     data_mut(&mut graph, "zeros").live = false;

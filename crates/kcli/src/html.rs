@@ -1,18 +1,18 @@
-//! Pages for people: one HTML file that refers to no other.
+//! Human-readable pages, each one self-contained HTML file.
 //!
 //! The style, the script and the data are in the document itself, and its policy lets a browser load nothing from
 //! anywhere. All pages have the colours and the type of `html/base.css`.
 
 use std::fmt::{self, Display, Write as _};
 
-/// The look that all pages share.
+/// The style that all pages share.
 const BASE_STYLE: &str = include_str!("html/base.css");
 
 /// The parts of a page.
 pub struct Page<'a> {
     /// The title.
     pub title: &'a str,
-    /// CSS, after that of all pages.
+    /// CSS, added to the common style.
     pub style: &'a str,
     /// The content of the body, as HTML.
     pub body: &'a str,
@@ -35,7 +35,7 @@ impl Display for Page<'_> {
             Escaped(title)
         )?;
         for (id, json) in *data {
-            // No `<` in it, so that nothing in it can end the element.
+            // Escape `<`, so that no data can end the element.
             let json = json.replace('<', "\\u003c");
             writeln!(f, "<script type=\"application/json\" id=\"{id}\">{json}</script>")?;
         }

@@ -5,9 +5,9 @@
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes; `-` means standard input or output;
 //! - [`read_input_if`], [`read_file_if`], [`read_if`]: files whose head shows whether they are of the expected kind;
 //! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most commands read;
-//! - [`Progress`]: a spinner or bar for people, nothing for pipes and logs;
+//! - [`Progress`]: a spinner or bar on a terminal, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns;
-//! - [`html`]: pages that are one file.
+//! - [`html`]: self-contained HTML pages.
 //!
 //! This is a handful of functions, not a framework: a command describes its own arguments and calls the functions it
 //! needs. Standard output is for results alone, and a result is either whole or absent. Diagnostics and progress

@@ -45,7 +45,7 @@ impl Failure {
         if error.is_bad_input() { Failure::bad_input(error) } else { Failure::job(error) }
     }
 
-    /// The exit code, as in the table at the top of this file.
+    /// Returns the exit code, as in the table at the top of this file.
     pub fn exit_code(&self) -> u8 {
         match self {
             Failure::Job(_) => 1,

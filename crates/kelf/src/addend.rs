@@ -1,14 +1,14 @@
-//! Addends in place: where REL machines (i386, ARM) keep them, in the bytes that are relocated.
+//! Addends in place: REL machines (i386, ARM) store them in the relocated bytes.
 //!
-//! i386 keeps plain little-endian numbers. ARM encodes branch and move addends in the instruction. The formulas are in
-//! IHI 0044 (ELF for the Arm Architecture), section 5.6, and in the instruction encodings of the Architecture
-//! Reference Manual. [`put`] is the exact inverse of [`get`] and touches no other bit of the field.
+//! i386 stores plain little-endian numbers. ARM encodes the addends of branches and moves in the instruction. The
+//! formulas are in IHI 0044 (ELF for the Arm Architecture), section 5.6, and in the instruction encodings of the
+//! Architecture Reference Manual. [`put`] is the exact inverse of [`get`] and changes no other bit of the field.
 
 use goblin::elf::reloc::*;
 
 use crate::machine::Machine;
 
-/// The addend that relocation `r_type` of `width` bytes finds in `field`, which has that length.
+/// Reads the addend of relocation `r_type` from `field`, which has the width of the relocation.
 pub(crate) fn get(machine: Machine, r_type: u32, field: &[u8]) -> i64 {
     if let Some(coding) = Coding::of(machine, r_type) {
         return coding.get(field);
@@ -17,10 +17,10 @@ pub(crate) fn get(machine: Machine, r_type: u32, field: &[u8]) -> i64 {
     if bits == 0 { 0 } else { sign_extend(number(field), bits) }
 }
 
-/// Writes `addend` into `field`, in the coding of relocation `r_type`.
+/// Writes `addend` into `field`, in the encoding of relocation `r_type`.
 ///
 /// # Errors
-/// Says why it does not fit, in a few words; the field is then unchanged.
+/// A short description why it does not fit; the field is then unchanged.
 pub fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Result<(), String> {
     if let Some(coding) = Coding::of(machine, r_type) {
         let mut changed = [0; 4];
@@ -37,7 +37,7 @@ pub fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Resu
     if bits == 0 && addend == 0 {
         return Ok(());
     }
-    // Addresses and distances both: what fits as a signed or as an unsigned number.
+    // The field may hold an address or a distance: accept what fits as a signed or as an unsigned number.
     let fits = bits != 0 && (-(1i64 << (bits - 1))..1i64 << bits.min(62)).contains(&addend);
     if !fits {
         return Err(format!("{bits} bits cannot hold the addend {addend:#x}"));
@@ -47,10 +47,10 @@ pub fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Resu
     Ok(())
 }
 
-/// How an ARM instruction holds an immediate.
+/// The encoding of an immediate in an ARM instruction.
 #[derive(Clone, Copy)]
 enum Coding {
-    /// `b`, `bl`, `blx`: 24 bits of words, and for `blx` a half-word bit.
+    /// `b`, `bl`, `blx`: 24 bits, in words, and for `blx` a half-word bit.
     Branch24,
     /// 31 bits; the top bit is not part of it.
     Low31,
@@ -60,7 +60,7 @@ enum Coding {
     Load12,
     /// `ldrd`, `ldrsh`: 4 + 4 bits and a sign bit U.
     Load8,
-    /// `ldc`: 8 bits of words and a sign bit U.
+    /// `ldc`: 8 bits, in words, and a sign bit U.
     LoadCoprocessor,
     /// `add`, `sub`: 8 bits rotated right by an even number.
     Rotated,
@@ -70,17 +70,17 @@ enum Coding {
     ThumbBranch24,
     /// Thumb `b<cond>.w`: S:J2:J1:imm6:imm11:0.
     ThumbBranch19,
-    /// Thumb `b`: 11 bits of half-words.
+    /// Thumb `b`: 11 bits, in half-words.
     ThumbBranch11,
-    /// Thumb `b<cond>`: 8 bits of half-words.
+    /// Thumb `b<cond>`: 8 bits, in half-words.
     ThumbBranch8,
-    /// Thumb `cbz`: i:imm5 of half-words, forward only.
+    /// Thumb `cbz`: i:imm5, in half-words, forward only.
     ThumbBranch6,
     /// Thumb `ldr.w`: 12 bits and a sign bit U.
     ThumbLoad12,
     /// Thumb `adr.w`: i:imm3:imm8, added or subtracted.
     ThumbAdr,
-    /// Thumb `ldr`: 8 bits of words, forward only.
+    /// Thumb `ldr`: 8 bits, in words, forward only.
     ThumbLoad8,
 }
 
@@ -155,7 +155,7 @@ impl Coding {
         }
     }
 
-    /// Writes what fits; the caller compares.
+    /// Writes the bits that fit; the caller compares the result.
     fn put(self, field: &mut [u8], addend: i64) {
         let mut word = load(self, field);
         let value = addend as u64;

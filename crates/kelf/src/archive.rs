@@ -1,10 +1,10 @@
 //! Members of `ar` archives, ordinary and thin.
 //!
-//! A thin archive holds the names of its members and not their bytes; Kbuild makes no other kind
-//! (`vmlinux.a`, `lib/lib.a`). goblin reads ordinary archives only, so the format is read here: a
-//! magic line, then headers of 60 bytes, each followed (in an ordinary archive) by the member. Two
-//! members are special and inline in both kinds: `/`, the symbol map, and `//`, the names that are
-//! longer than 15 bytes. Names in a thin archive are relative to the directory of the archive.
+//! A thin archive holds the names of its members without their bytes; Kbuild makes only thin archives (`vmlinux.a`,
+//! `lib/lib.a`). goblin reads only ordinary archives, so the format is read here: a magic line, then headers of 60
+//! bytes, each followed (in an ordinary archive) by the member. Two special members are inline in both kinds: `/`, the
+//! symbol map, and `//`, the names longer than 15 bytes. Names in a thin archive are relative to the directory of the
+//! archive.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,13 @@ const HEADER_SIZE: usize = 60;
 /// An archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Archive<'a> {
-    /// Whether the members are files of their own.
+    /// Whether the members are separate files.
     pub is_thin: bool,
     /// Members in order, without the symbol map and the table of long names.
     pub members: Vec<Member<'a>>,
-    /// The archive's own symbol map, if it has one: number of a member and a symbol that it
-    /// defines.
+    /// The archive's own symbol map, if it has one: the number of a member and a symbol that it defines.
     ///
-    /// `Program` does not use it but reads the symbols of the members, which cannot be out of date.
+    /// `Program` ignores it and reads the symbols of the members, which are never out of date.
     pub symbol_map: Option<Vec<(usize, &'a [u8])>>,
 }
 
@@ -35,11 +34,11 @@ pub struct Archive<'a> {
 pub struct Member<'a> {
     /// File name; in a thin archive a path.
     pub name: &'a str,
-    /// Where the bytes are.
+    /// The location of the bytes.
     pub content: MemberContent,
 }
 
-/// Where the bytes of an archive member are.
+/// The location of an archive member's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemberContent {
     /// In the archive itself, at these offsets.
@@ -48,7 +47,7 @@ pub enum MemberContent {
     File(PathBuf),
 }
 
-/// Whether `bytes` begin as an archive does.
+/// Whether `bytes` begin with the magic line of an archive.
 pub fn is_archive(bytes: &[u8]) -> bool {
     bytes.starts_with(MAGIC) || bytes.starts_with(THIN_MAGIC)
 }
@@ -71,7 +70,7 @@ impl<'a> Archive<'a> {
         let directory = path.parent().unwrap_or(Path::new(""));
         let mut reader = Reader { path, bytes, at: MAGIC.len(), long_names: &[] };
         let mut members = Vec::new();
-        // Offset of the header of each member, by which the symbol map names it.
+        // Offset of each member's header, which identifies the member in the symbol map.
         let mut headers = Vec::new();
         let mut map = None;
         while let Some(header) = reader.header()? {
@@ -105,7 +104,7 @@ impl<'a> Archive<'a> {
 struct Header<'a> {
     /// Offset in bytes of the header in the archive.
     at: usize,
-    /// Name field without the blanks that fill it.
+    /// Name field without the trailing blanks.
     name: &'a [u8],
     /// Size in bytes of the member.
     size: usize,
@@ -127,7 +126,7 @@ impl<'a> Reader<'a, '_> {
         }
     }
 
-    /// The next header, or `None` at the end of the archive.
+    /// Returns the next header, or `None` at the end of the archive.
     fn header(&mut self) -> Result<Option<Header<'a>>> {
         // Members begin at even offsets; the filler is a newline.
         self.at += self.at % 2;
@@ -146,7 +145,7 @@ impl<'a> Reader<'a, '_> {
         Ok(Some(Header { at, name, size }))
     }
 
-    /// Offsets of the content that follows `header`, and goes past it.
+    /// Returns the offsets of the content that follows `header`, and advances past it.
     fn content(&mut self, header: &Header<'_>) -> Result<Range<usize>> {
         let start = self.at;
         let end = start.checked_add(header.size).filter(|&end| end <= self.bytes.len());
@@ -190,7 +189,7 @@ impl<'a> Reader<'a, '_> {
     }
 }
 
-/// The symbol map: a count, an offset for each symbol, then the names. Big-endian on every machine.
+/// Reads the symbol map: a count, an offset for each symbol, then the names. Big-endian on every machine.
 fn symbol_map<'a>(bytes: &'a [u8], wide: bool, headers: &[usize]) -> Option<Vec<(usize, &'a [u8])>> {
     let size = if wide { 8 } else { 4 };
     let number = |field: &[u8]| field.iter().fold(0u64, |number, &byte| number << 8 | u64::from(byte));

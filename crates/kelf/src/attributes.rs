@@ -1,9 +1,8 @@
-//! The attributes of ARM objects: what a section `.ARM.attributes` says of the processor and the ABI that the code is
-//! for (IHI 0045, Addenda to the ABI: build attributes).
+//! The attributes of ARM objects: the processor and the ABI of the code, from the section `.ARM.attributes` (IHI 0045,
+//! Addenda to the ABI: build attributes).
 //!
-//! `ld` merges the attributes of all inputs. The result decides which instructions it may make: whether `bl` can
-//! become `blx`, and the reach of a branch of Thumb code. An object that takes the place of many needs their merged
-//! attributes.
+//! `ld` merges the attributes of all inputs. The result decides which instructions it may use: whether `bl` can become
+//! `blx`, and the reach of a branch of Thumb code. An object that replaces many needs their merged attributes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ const VENDOR: &[u8] = b"aeabi\0";
 /// The tag of the attributes of a whole file.
 const TAG_FILE: u64 = 1;
 
-/// `Tag_CPU_arch`, which is 0 where it is missing.
+/// `Tag_CPU_arch`; a missing tag means 0.
 const ARCHITECTURE: u64 = 6;
 /// Tags below 32 with a value that is a string: `Tag_CPU_raw_name`, `Tag_CPU_name`.
 const NAMES: [u64; 2] = [4, 5];
@@ -35,20 +34,20 @@ enum Attribute {
     Both(u64, Vec<u8>),
 }
 
-/// What the attributes of several objects say together.
+/// The merged attributes of several objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// The content of the section for an object made of all of them: the largest value of each attribute, which allows
-    /// everything that one of them needs. A name of a processor stays if all agree on it.
+    /// The content of the section for an object made of all inputs. Each attribute has the largest value, which permits
+    /// everything that one of the inputs needs. The name of a processor is kept if all agree on it.
     pub merged: Vec<u8>,
-    /// The least `Tag_CPU_arch` of them: all processors that the objects are for have its instructions.
+    /// The smallest `Tag_CPU_arch` of the inputs: all processors of the inputs have its instructions.
     pub architecture: u64,
 }
 
-/// What the attributes of `objects` say. `None` if none has any.
+/// Merges the attributes of `objects`. Returns `None` if none has any.
 ///
 /// # Errors
-/// The object whose attributes are damaged or of another format, and what is wrong.
+/// The object whose attributes are damaged or of another format, and a description of the problem.
 pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Attributes>, (String, &'static str)> {
     let mut merged: Option<BTreeMap<u64, Attribute>> = None;
     let mut architecture = u64::MAX;
@@ -82,7 +81,7 @@ pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Attributes>, (String, &'s
     Ok(Some(Attributes { merged: write(&merged), architecture }))
 }
 
-/// The attributes of a file.
+/// Reads the attributes of a file.
 fn read(data: &[u8]) -> Result<BTreeMap<u64, Attribute>, &'static str> {
     const DAMAGED: &str = "its .ARM.attributes end within an attribute";
     const OTHER: &str = "its .ARM.attributes are not one list of attributes of the whole file";
@@ -140,7 +139,7 @@ fn write(attributes: &BTreeMap<u64, Attribute>) -> Vec<u8> {
     data
 }
 
-/// A number in ULEB128.
+/// Reads a number in ULEB128.
 fn number(data: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
     for shift in (0..63).step_by(7) {
@@ -162,7 +161,7 @@ fn put_number(mut value: u64, data: &mut Vec<u8>) {
     data.push(value as u8);
 }
 
-/// A string with the zero that ends it.
+/// Reads a string with its terminating zero.
 fn text(data: &[u8], at: &mut usize) -> Option<Vec<u8>> {
     let rest = data.get(*at..)?;
     let len = rest.iter().position(|&byte| byte == 0)? + 1;

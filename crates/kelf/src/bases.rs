@@ -1,9 +1,9 @@
-//! Where a link put the sections of an object.
+//! The addresses that a link gave the sections of an object.
 //!
-//! The linked file does not say so. Its symbols do: a name that occurs as often in the object as in the linked
-//! file, global or local in both, gives the addresses of its sections, because the linker keeps the order of an
-//! object's local symbols. It moves a section as a whole, so that one symbol gives its address; all others of the
-//! section have to agree, or the file is not linked from this object.
+//! The linked file does not record them, but its symbols reveal them. A name that occurs equally often in the object
+//! and in the linked file, global or local in both, gives the addresses of its sections, because the linker keeps the
+//! order of an object's local symbols. The linker moves a section as a whole, so one symbol gives its address. All
+//! other symbols of the section must agree, or the file was not linked from this object.
 
 use std::hash::Hash;
 use std::path::Path;
@@ -18,12 +18,13 @@ use crate::headers::{ElfFile, read_linked};
 use crate::index::SectionIndex;
 use crate::object::{Object, Place};
 
-/// The address of each section of `object` in the file that was linked from it. `None` for a section without a symbol,
-/// and for one whose pieces the linker merges with others (`SHF_MERGE`).
+/// Returns the address of each section of `object` in the file that was linked from it. Returns `None` for a section
+/// without a symbol, and for a section whose pieces the linker merges with others (`SHF_MERGE`).
 ///
 /// # Errors
-/// [`Error::Read`] if the linked file cannot be read, [`Error::WrongKind`] if it is no linked file, [`Error::Damaged`] if it is not whole, [`Error::Build`] if
-/// two symbols of one section are not as far apart as in the object.
+/// [`Error::Read`] if the linked file cannot be read, [`Error::WrongKind`] if it is not a linked file,
+/// [`Error::Damaged`] if it is incomplete, [`Error::Build`] if the distance of two symbols of a section differs from
+/// the object.
 pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u64>>> {
     let bytes = read_linked(linked)?;
     let file = ElfFile::parse_linked(&linked.display().to_string(), &bytes, "a linked kernel (vmlinux)")?;
@@ -40,7 +41,7 @@ pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u6
         linked_symbols.map(|(symbol, name)| ((*name, symbol.st_bind() == STB_LOCAL), symbol.st_value)),
     );
     let own_symbols = by_name(object.symbols.iter().filter_map(|symbol| match symbol.place {
-        // The linker puts the strings and constants of these where it likes, one by one.
+        // The linker places their strings and constants individually.
         Place::Section(section) if object.section(section).flags & u64::from(SHF_MERGE) != 0 => None,
         Place::Section(section) if is_place(symbol.kind) => {
             let value = symbol.value | u64::from(symbol.thumb);
@@ -49,7 +50,7 @@ pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u6
         _ => None,
     }));
     let mut bases = vec![None; object.sections.len()];
-    // Names that occur once go first.
+    // Names that occur once come first.
     for is_once in [true, false] {
         for (name, places) in own_symbols.iter().filter(|(_, places)| (places.len() == 1) == is_once) {
             let Some(addresses) = addresses.get(name).filter(|found| found.len() == places.len()) else {
@@ -62,7 +63,7 @@ pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u6
                     return Err(Error::Build {
                         path: linked.into(),
                         problem: format!("the symbol {} is not where {} has it", name.0, object.name),
-                        advice: "the link was made from other objects; build the kernel anew".into(),
+                        advice: "the kernel was linked from other objects; build it again".into(),
                     });
                 }
             }
@@ -71,7 +72,7 @@ pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u6
     Ok(bases)
 }
 
-/// All that each name means, in order.
+/// Groups the items of each name, in order.
 fn by_name<N: Eq + Hash, T>(named: impl Iterator<Item = (N, T)>) -> IndexMap<N, Vec<T>, FxBuildHasher> {
     let mut all: IndexMap<N, Vec<T>, FxBuildHasher> = IndexMap::default();
     for (name, value) in named {

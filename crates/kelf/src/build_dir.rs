@@ -1,10 +1,9 @@
 //! Finds the link inputs of a kernel in its build directory.
 //!
-//! Kbuild records every command that it runs, in `.target.cmd` beside the target. The inputs of the
-//! final link are therefore read off the record and the generated configuration, as
-//! `scripts/link-vmlinux.sh` reads them, and not guessed from the tree: `vmlinux.a` whole, the
-//! libraries of `.vmlinux.o.cmd` as far as they are needed, and the few objects that the final link
-//! makes itself. Kernels from 6.1 on work so.
+//! Kbuild records every command that it runs, in `.target.cmd` next to the target. The inputs of the final link are
+//! therefore taken from this record and the generated configuration, as in `scripts/link-vmlinux.sh`, and not guessed
+//! from the tree: the whole `vmlinux.a`, the needed members of the libraries in `.vmlinux.o.cmd`, and the few objects
+//! that the final link makes itself. This works for kernels from 6.1 on.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, fs};
@@ -24,19 +23,18 @@ pub struct KernelBuild {
     pub vmlinux: PathBuf,
     /// Its machine.
     pub machine: Machine,
-    /// What is linked whole: `vmlinux.a`, or `vmlinux.o` where the kernel links that
-    /// (`CONFIG_LTO_CLANG`, `CONFIG_X86_KERNEL_IBT`).
+    /// The file that is linked whole: `vmlinux.a`, or `vmlinux.o` if the kernel links that (`CONFIG_LTO_CLANG`,
+    /// `CONFIG_X86_KERNEL_IBT`).
     pub archive: PathBuf,
-    /// Libraries of which the link takes what it needs, in order. Empty where `archive` is
-    /// `vmlinux.o`, which has what is needed.
+    /// Libraries from which the link takes the needed members, in order. Empty if `archive` is `vmlinux.o`, which
+    /// already contains these.
     pub libraries: Vec<PathBuf>,
-    /// Objects that the final link adds: `.vmlinux.export.o` with `CONFIG_MODULES`, and
-    /// `init/version-timestamp.o`, in link order. The symbol table object of `CONFIG_KALLSYMS` is
-    /// not among them, because the link makes a new one.
+    /// Objects that the final link adds: `.vmlinux.export.o` with `CONFIG_MODULES`, and `init/version-timestamp.o`, in
+    /// link order. They exclude the symbol table object of `CONFIG_KALLSYMS`, because the link makes a new one.
     pub beside: Vec<PathBuf>,
     /// The preprocessed linker script, `arch/*/kernel/vmlinux.lds`.
     pub linker_script: PathBuf,
-    /// The version of Linux, as `include/config/kernel.release` says it; `None` if it does not.
+    /// The version of Linux from `include/config/kernel.release`, if that file has one.
     pub version: Option<KernelVersion>,
     config: FxHashMap<String, String>,
 }
@@ -49,12 +47,12 @@ pub struct KernelVersion {
 }
 
 impl KernelVersion {
-    /// Linux `major.minor`.
+    /// Creates the version Linux `major.minor`.
     pub const fn new(major: u32, minor: u32) -> KernelVersion {
         KernelVersion { major, minor }
     }
 
-    /// The version in a release such as `6.12.117` or `6.1.0-37-686`.
+    /// Parses the version in a release such as `6.12.117` or `6.1.0-37-686`.
     pub fn of_release(release: &str) -> Option<KernelVersion> {
         let (major, rest) = release.split_once('.')?;
         let minor = rest.split(|c: char| !c.is_ascii_digit()).next()?;
@@ -69,15 +67,15 @@ impl fmt::Display for KernelVersion {
 }
 
 impl KernelBuild {
-    /// Finds the build of `vmlinux` in the directory that it lies in.
+    /// Finds the build of `vmlinux` in the directory that contains it.
     ///
     /// # Errors
-    /// [`Error::Read`] if a file cannot be read, [`Error::WrongKind`] or [`Error::Damaged`] if
-    /// `vmlinux` is not a linked kernel or not whole, [`Error::Build`] if it has no symbols or the
-    /// directory lacks what the link needs.
+    /// [`Error::Read`] if a file cannot be read, [`Error::WrongKind`] or [`Error::Damaged`] if `vmlinux` is not a
+    /// linked kernel or is incomplete, [`Error::Build`] if it has no symbols or the directory lacks an input of the
+    /// link.
     pub fn find(vmlinux: &Path) -> Result<KernelBuild> {
         let machine = check_vmlinux(vmlinux)?;
-        // A link to a vmlinux elsewhere means the build there.
+        // A symbolic link to a vmlinux elsewhere means the build there.
         let vmlinux =
             fs::canonicalize(vmlinux).map_err(|source| Error::Read { path: vmlinux.into(), source })?;
         let dir = vmlinux.parent().unwrap_or(Path::new("/")).to_path_buf();
@@ -101,8 +99,8 @@ impl KernelBuild {
         Ok(KernelBuild { dir, vmlinux, machine, archive, libraries, beside, linker_script, version, config })
     }
 
-    /// The value of a configuration option, as `CONFIG_MODULES`: `y`, `m`, a number or a string
-    /// without its quotes and escapes; `None` where it is not set.
+    /// Returns the value of a configuration option such as `CONFIG_MODULES`: `y`, `m`, a number, or a string without
+    /// quotes and escapes. Returns `None` if it is not set.
     pub fn config(&self, option: &str) -> Option<&str> {
         self.config.get(option).map(String::as_str)
     }
@@ -117,7 +115,7 @@ impl KernelBuild {
         self.archive.extension().is_some_and(|extension| extension == "o")
     }
 
-    /// Refuses a build that links `vmlinux.o`, because that cannot be taken apart like the objects that it is made of.
+    /// Refuses a build that links `vmlinux.o`, which cannot be rewritten object by object.
     ///
     /// # Errors
     /// [`Error::Build`], with the options to change.
@@ -127,7 +125,7 @@ impl KernelBuild {
         }
         Err(Error::Build {
             path: self.vmlinux.clone(),
-            problem: "this kernel links vmlinux.o, which cannot be taken apart yet".into(),
+            problem: "this kernel links vmlinux.o, which kshrink cannot rewrite yet".into(),
             advice: "build it without CONFIG_LTO_CLANG and CONFIG_X86_KERNEL_IBT".into(),
         })
     }
@@ -178,7 +176,7 @@ fn read_config(dir: &Path) -> Result<FxHashMap<String, String>> {
     Ok(options.map(|(name, value)| (name.into(), unquoted(value))).collect())
 }
 
-/// A value of `auto.conf`: a string has quotes around it, and backslashes in front of quotes and backslashes within.
+/// Unquotes a value of `auto.conf`: a string is quoted, with backslashes before quotes and backslashes.
 fn unquoted(value: &str) -> String {
     match value.strip_prefix('"').and_then(|value| value.strip_suffix('"')) {
         Some(text) => text.replace("\\\"", "\"").replace("\\\\", "\\"),
@@ -186,8 +184,7 @@ fn unquoted(value: &str) -> String {
     }
 }
 
-/// The libraries on the recorded command line of `vmlinux.o`, which are also those of the final
-/// link.
+/// Returns the libraries on the recorded command line of `vmlinux.o`, which the final link also uses.
 fn recorded_libraries(dir: &Path) -> Result<Vec<PathBuf>> {
     let path = existing(dir, ".vmlinux.o.cmd")?;
     let text = fs::read_to_string(&path).map_err(|source| Error::Read { path: path.clone(), source })?;
@@ -209,7 +206,7 @@ fn find_linker_script(dir: &Path) -> Result<PathBuf> {
         .filter_map(|entry| Some(entry.ok()?.path().join("kernel/vmlinux.lds")))
         .filter(|path| path.is_file())
         .collect();
-    // A directory that built two architectures cannot be told apart; Kbuild refuses that as well.
+    // If a directory built two architectures, the script is ambiguous; Kbuild refuses that as well.
     scripts.sort();
     match scripts.len() {
         1 => Ok(scripts.remove(0)),

@@ -1,7 +1,7 @@
 //! Errors, each with the file, the place in it, the expectation and advice.
 //!
-//! One type for the crate: a caller mostly prints the error, and otherwise wants to know only
-//! whether the input was at fault ([`kcli::Fault`]).
+//! The crate has one error type: most callers print the error, and otherwise only distinguish bad input from a failed
+//! job ([`kcli::Fault`]).
 
 use std::io;
 use std::path::PathBuf;
@@ -20,17 +20,17 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// The file is whole, but not of the kind that is wanted here.
+    /// The file is complete, but not of the expected kind.
     #[error("{file}: this is {found}; expected {expected}")]
     WrongKind {
         /// The file.
         file: String,
-        /// What it is.
+        /// The actual kind.
         found: String,
-        /// What it should be.
+        /// The expected kind.
         expected: String,
     },
     /// The file contradicts itself or ends too early.
@@ -40,17 +40,17 @@ pub enum Error {
         file: String,
         /// Section, symbol or offset.
         place: String,
-        /// What was found there and what was expected.
+        /// The finding and the expectation.
         problem: String,
     },
-    /// The file uses something that kshrink does not handle.
+    /// The file uses a feature that kshrink does not support.
     #[error("{file}: {place}: {problem}")]
     Unsupported {
         /// The file.
         file: String,
         /// Section, symbol or offset.
         place: String,
-        /// What it is, and what to do about it.
+        /// The feature, and advice.
         problem: String,
     },
     /// An [`crate::Object`] cannot be expressed as ELF.
@@ -60,7 +60,7 @@ pub enum Error {
         object: String,
         /// Section, symbol or offset.
         place: String,
-        /// What cannot be expressed, and the limit.
+        /// The inexpressible value, and the limit.
         problem: String,
     },
     /// The kernel build directory lacks something.
@@ -68,9 +68,9 @@ pub enum Error {
     Build {
         /// The file or directory in question.
         path: PathBuf,
-        /// What is missing or wrong.
+        /// The missing or wrong part.
         problem: String,
-        /// What to do about it.
+        /// Advice.
         advice: String,
     },
     /// Two inputs are for different machines.
@@ -88,7 +88,7 @@ pub enum Error {
         /// The machine of the first input.
         expected: Machine,
     },
-    /// Two objects define the same symbol, neither of them weakly.
+    /// Two objects define the same symbol, and neither definition is weak.
     #[error(
         "symbol {symbol} is defined in {first} and again in {second}; \
          rename one of them or make it weak or static"
@@ -101,16 +101,16 @@ pub enum Error {
         /// The object that defines it again.
         second: String,
     },
-    /// There is nothing to link.
+    /// The link has no objects.
     #[error(
-        "no objects to link: the list of inputs is empty, or all are archives of which nothing \
-         is needed; name at least one object"
+        "no objects to link: there are no inputs, or only archives without a member that is \
+         needed; name at least one object"
     )]
     NoInputs,
 }
 
 impl Error {
-    /// An [`Error::Unsupported`] about a name that is not UTF-8.
+    /// Creates an [`Error::Unsupported`] about a name that is not UTF-8.
     pub(crate) fn not_utf8(file: impl ToString, place: impl Into<String>, name: &[u8]) -> Error {
         let problem = format!(
             "its name \"{}\" is not UTF-8; kshrink supports no other names, rename it",

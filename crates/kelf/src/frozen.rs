@@ -1,27 +1,27 @@
-//! What of a linked kernel is frozen: the symbols that `kshrink-spec` puts around it.
+//! The frozen parts of a linked kernel, found by the symbols that `kshrink-spec` defines around them.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::headers::ElfFile;
 
-/// Names of the symbols of a kernel with frozen parts. Each has a size, in bytes, but for the last.
+/// Names of the symbols of a kernel with frozen parts. Each except the last has a size in bytes.
 pub const FROZEN_SYMBOLS: [&str; 4] =
     ["kshrink_frozen_text", "kshrink_frozen_data", "kshrink_packed", "kshrink_frozen_end"];
 
-/// Sizes in bytes of what has addresses but no memory, and of what stands for it.
+/// Sizes in bytes of the frozen parts, which have addresses but no memory, and of their packed form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FrozenSizes {
     /// Frozen code.
     pub text: u64,
     /// Frozen read-only data.
     pub data: u64,
-    /// Both in packed form, with all that decoding them takes but the decoder; part of the kernel's data.
+    /// Both in packed form, with all tables for decoding but without the decoder; part of the kernel's data.
     pub packed: u64,
 }
 
 impl FrozenSizes {
-    /// Those of a kernel; `None` if nothing of it is frozen.
+    /// Reads the sizes of a kernel; `None` if no part of it is frozen.
     ///
     /// # Errors
     /// [`Error::Damaged`](crate::Error::Damaged) if its symbols do not make sense.

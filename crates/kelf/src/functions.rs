@@ -1,18 +1,16 @@
-//! The functions of a linked kernel: which one lies at an address, and which one has a name.
+//! The functions of a linked kernel, by address and by name.
 //!
-//! A function's name is the same after every link of the kernel. It consists of the symbol name, for a local symbol
-//! the file in the symbol table, and a number among equal ones. Locals of one name are common in a kernel, and files
-//! of one name are too.
+//! A function keeps its name in every link of the kernel. The name consists of the symbol name, for a local symbol the
+//! file in the symbol table, and a number that distinguishes equal names. Many locals of a kernel share one name, and
+//! even their files may.
 //!
-//! What is a function is decided in this order:
+//! Functions are found by these rules, in order:
 //!
-//! - a symbol of type `STT_FUNC` with a size is a function of that size; of several at one address one
-//!   is picked, global before local and then the first, and a symbol within a function is a name for that
-//!   place in it;
-//! - code that no such function covers (hand-written labels) belongs to the closest symbol before it in
-//!   its section, of any kind, up to the next one;
-//! - what then is left, the padding behind a function and what precedes the first symbol of a section,
-//!   belongs to none.
+//! - a symbol of type `STT_FUNC` with a size is a function of that size; if several are at one address, one is picked,
+//!   global before local and then the first, and a symbol within a function is a name for that place in it;
+//! - code outside such functions (hand-written labels) belongs to the closest symbol before it in its section, of any
+//!   kind, up to the next one;
+//! - the rest, padding after functions and code before the first symbol of a section, belongs to no function.
 
 use std::ops::Range;
 use std::path::Path;
@@ -27,24 +25,24 @@ use crate::index::FunctionIndex;
 use crate::machine::Machine;
 use crate::segments::Segments;
 
-/// The functions of a linked kernel (or program), and the sections that they lie in.
+/// The functions of a linked kernel (or program), and the sections that contain them.
 #[derive(Clone, Debug)]
 pub struct Functions {
-    /// The machine that they are for.
+    /// The machine of the code.
     pub machine: Machine,
-    /// The address of the first instruction: where it is loaded, for a kernel that begins before paging is on.
+    /// The address of the first instruction; the load address for a kernel that starts before paging is on.
     pub entry: u64,
     /// The build ID of the file in hexadecimal digits, if it has one.
     pub build_id: Option<String>,
-    /// The executable sections, by rising address.
+    /// The executable sections, by ascending address.
     pub sections: Vec<TextSection>,
-    /// The functions, by rising address, not overlapping.
+    /// The functions, by ascending address, without overlaps.
     pub functions: Vec<Function>,
-    /// What each name means, in the order of the symbol table.
+    /// The meanings of each name, in the order of the symbol table.
     names: FxHashMap<String, Vec<SymbolMeaning>>,
     /// Addresses of the global symbols, of code and of data.
     globals: FxHashMap<String, u64>,
-    /// On 32-bit ARM, by rising address, from where on code is Thumb code, and from where on it is not.
+    /// On 32-bit ARM, the addresses at which Thumb code begins or ends, ascending.
     encodings: Vec<(u64, bool)>,
     segments: Segments,
 }
@@ -69,10 +67,9 @@ pub struct TextSection {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// For a local symbol, the name of the `STT_FILE` symbol that it is listed under, if there is one.
+    /// For a local symbol, the name of the preceding `STT_FILE` symbol, if there is one.
     pub file: Option<String>,
-    /// How many symbols of the same name and file, in executable sections, come before its own in the
-    /// symbol table.
+    /// Number of symbols of the same name and file, in executable sections, that precede its own in the symbol table.
     pub nth: u32,
     /// Its section, as an index into [`Functions::sections`].
     pub section: usize,
@@ -80,11 +77,11 @@ pub struct Function {
     pub address: u64,
     /// Its size in bytes, at least 1.
     pub size: u64,
-    /// Whether it is a label, that is, code of no sized `STT_FUNC` symbol.
+    /// Whether it is a label: code outside every sized `STT_FUNC` symbol.
     pub is_label: bool,
 }
 
-/// What one symbol means.
+/// The meaning of one symbol.
 #[derive(Clone, Debug)]
 struct SymbolMeaning {
     file: Option<String>,
@@ -110,8 +107,8 @@ impl Functions {
     /// Reads the symbol table and the executable sections of the linked file at `path`.
     ///
     /// # Errors
-    /// [`Error::Read`] if it cannot be read, [`Error::WrongKind`] if it is not a linked ELF file,
-    /// [`Error::Damaged`] if it is not whole, [`Error::Build`] if its symbols were stripped.
+    /// [`Error::Read`] if it cannot be read, [`Error::WrongKind`] if it is not a linked ELF file, [`Error::Damaged`] if
+    /// it is incomplete, [`Error::Build`] if its symbols were stripped.
     pub fn read(path: &Path) -> Result<Functions> {
         let bytes = read_linked(path)?;
         let expected = "a linked kernel (vmlinux) or program";
@@ -149,20 +146,20 @@ impl Functions {
         Ok(result)
     }
 
-    /// The function at `index`.
+    /// Returns the function at `index`.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such function.
     pub fn function(&self, index: FunctionIndex) -> &Function {
         &self.functions[index.get()]
     }
 
-    /// The section that a function lies in.
+    /// Returns the section that contains a function.
     pub fn section_of(&self, function: &Function) -> &TextSection {
         &self.sections[function.section]
     }
 
-    /// The function at an address, and the address's offset in it.
+    /// Returns the function at an address, and the address's offset in it.
     pub fn at(&self, address: u64) -> Option<(FunctionIndex, u64)> {
         let after = self.functions.partition_point(|function| function.address <= address);
         let index = after.checked_sub(1)?;
@@ -170,15 +167,15 @@ impl Functions {
         (offset < self.functions[index].size).then(|| (FunctionIndex::from(index), offset))
     }
 
-    /// The place of the symbol with this name, file and number: a function, and an offset in it that is 0 unless the
-    /// symbol is within the function.
+    /// Returns the place of the symbol with this name, file and number: a function, and an offset in it, which is 0
+    /// unless the symbol is within the function.
     pub fn find(&self, name: &str, file: Option<&str>, nth: u32) -> Option<(FunctionIndex, u64)> {
         let meanings = self.names.get(name)?.iter();
         let mut meanings = meanings.filter(|meaning| meaning.nth == nth && meaning.file.as_deref() == file);
         meanings.next().map(|meaning| (meaning.function, meaning.offset))
     }
 
-    /// The functions that have a symbol of this name, each once, in the order of the symbol table.
+    /// Returns the functions that have a symbol of this name, each once, in the order of the symbol table.
     pub fn named(&self, name: &str) -> Vec<FunctionIndex> {
         let mut functions = Vec::new();
         for meaning in self.names.get(name).into_iter().flatten() {
@@ -189,12 +186,12 @@ impl Functions {
         functions
     }
 
-    /// The addresses of the symbols of code with this name, in the order of the symbol table.
+    /// Returns the addresses of the code symbols with this name, in the order of the symbol table.
     pub fn addresses_named(&self, name: &str) -> Vec<u64> {
         self.names.get(name).into_iter().flatten().map(|meaning| self.address(meaning)).collect()
     }
 
-    /// The addresses of all symbols of code, rising, each once.
+    /// Returns the addresses of all code symbols, ascending, each once.
     pub fn symbol_addresses(&self) -> Vec<u64> {
         let mut all: Vec<u64> = self.names.values().flatten().map(|meaning| self.address(meaning)).collect();
         all.sort_unstable();
@@ -206,41 +203,41 @@ impl Functions {
         self.function(meaning.function).address + meaning.offset
     }
 
-    /// The address of a global symbol, of code or of data.
+    /// Returns the address of a global symbol, of code or of data.
     pub fn address_of(&self, global: &str) -> Option<u64> {
         self.globals.get(global).copied()
     }
 
-    /// Whether what is at an address is Thumb code of 32-bit ARM.
+    /// Whether the code at an address is Thumb code of 32-bit ARM.
     pub fn is_thumb(&self, address: u64) -> bool {
         let after = self.encodings.partition_point(|&(start, _)| start <= address);
         after.checked_sub(1).is_some_and(|index| self.encodings[index].1)
     }
 
-    /// The global symbols with their addresses, of code and of data, in no particular order.
+    /// Returns the global symbols with their addresses, of code and of data, in no particular order.
     pub fn globals(&self) -> impl Iterator<Item = (&str, u64)> {
         self.globals.iter().map(|(name, &address)| (name.as_str(), address))
     }
 
-    /// The physical address of `address`, of code or data, when the kernel starts.
+    /// Returns the physical address of `address`, of code or data, when the kernel starts.
     pub fn load_address(&self, address: u64) -> u64 {
         self.segments.load_address(address)
     }
 
-    /// The executable section that holds an address.
+    /// Returns the executable section that contains an address.
     pub fn section_at(&self, address: u64) -> Option<&TextSection> {
         self.sections.iter().find(|section| section.addresses().contains(&address))
     }
 
-    /// The `size` bytes that the file has at an address of its code.
+    /// Returns the `size` bytes of the file at an address of its code.
     pub fn bytes_at(&self, address: u64, size: usize) -> Option<&[u8]> {
         let section = self.section_at(address)?;
         let offset = usize::try_from(address - section.address).ok()?;
         section.bytes.get(offset..offset.checked_add(size)?)
     }
 
-    /// The addresses of what is freed after boot, between `__init_begin` and `__init_end`; none in a program, which
-    /// has no such symbols.
+    /// Returns the addresses that are freed after boot, between `__init_begin` and `__init_end`; none in a program,
+    /// which lacks these symbols.
     pub fn init_addresses(&self) -> Range<u64> {
         match (self.address_of("__init_begin"), self.address_of("__init_end")) {
             (Some(begin), Some(end)) => begin..end,
@@ -248,14 +245,14 @@ impl Functions {
         }
     }
 
-    /// Cuts the sections into functions, and says for each candidate what it means.
+    /// Divides the sections into functions, and records the meaning of each candidate.
     fn place(&mut self, mut candidates: Vec<Candidate<'_>>) {
-        // Linker scripts define symbols of a section whose values are elsewhere (`__stubs_lma` of ARM kernels).
+        // Linker scripts attach symbols to a section whose values are elsewhere (`__stubs_lma` of ARM kernels).
         candidates.retain(|candidate| {
             let addresses = self.sections[candidate.section].addresses();
             (addresses.start..=addresses.end).contains(&candidate.address)
         });
-        // Stable, so that symbols of one address stay in the order of the table.
+        // Stable, so that symbols of one address keep the order of the table.
         candidates.sort_by_key(|candidate| (candidate.section, candidate.address));
         for group in candidates.chunk_by(|a, b| (a.section, a.address) == (b.section, b.address)) {
             let (section, address) = (group[0].section, group[0].address);
@@ -307,22 +304,22 @@ impl Functions {
 }
 
 impl Function {
-    /// The addresses of its bytes.
+    /// Returns the addresses of its bytes.
     pub fn addresses(&self) -> Range<u64> {
         self.address..self.address + self.size
     }
 }
 
 impl TextSection {
-    /// The addresses at which it runs.
+    /// Returns the addresses at which it runs.
     pub fn addresses(&self) -> Range<u64> {
         self.address..self.address + self.size
     }
 }
 
-/// The executable sections by rising address, and for each section of the file its place among them. Of sections that run
-/// at the same address (`OVERLAY` of linker scripts; the vectors of ARM kernels, of which one is chosen at boot) the first
-/// counts.
+/// Returns the executable sections by ascending address, and for each section of the file its index among them. If
+/// several sections run at the same address (`OVERLAY` of linker scripts; the vectors of ARM kernels, one of which is
+/// chosen at boot), the first is used.
 fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<TextSection>)> {
     let segments = Segments::of(file)?;
     let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
@@ -359,7 +356,7 @@ fn code_sections(file: &ElfFile<'_>) -> Result<(Vec<Option<usize>>, Vec<TextSect
     Ok((numbers, sections))
 }
 
-/// The symbols that name code, in the order of the symbol table.
+/// Returns the symbols that name code, in the order of the symbol table.
 fn candidates<'a>(
     file: &ElfFile<'_>,
     symbols: &[(Sym, &'a str)],
@@ -389,7 +386,7 @@ fn candidates<'a>(
         let nth = *count;
         *count += 1;
         let is_function = kind == STT_FUNC;
-        // The lowest bit of a function's address says that it is Thumb code.
+        // The lowest bit of a function's address marks Thumb code.
         let thumb = u64::from(is_function && file.machine == Machine::Arm);
         candidates.push(Candidate {
             name,
@@ -405,7 +402,8 @@ fn candidates<'a>(
     candidates
 }
 
-/// By rising address, from where on mapping symbols say that code is Thumb code, and from where on something else.
+/// Returns the addresses at which the kind of code changes according to mapping symbols, ascending, each with whether
+/// Thumb code begins there.
 fn encodings(machine: Machine, symbols: &[(Sym, &str)]) -> Vec<(u64, bool)> {
     let mapping =
         symbols.iter().filter(|(_, name)| machine == Machine::Arm && is_mapping_symbol(machine, name));
@@ -415,8 +413,8 @@ fn encodings(machine: Machine, symbols: &[(Sym, &str)]) -> Vec<(u64, bool)> {
     all
 }
 
-/// Whether a symbol says no more than what kind of bytes follow (ELF for the Arm Architecture, 5.5.5; ELF
-/// for the Arm 64-bit Architecture, 5.7.2).
+/// Whether a symbol only gives the kind of the bytes that follow (ELF for the Arm Architecture, 5.5.5; ELF for the Arm
+/// 64-bit Architecture, 5.7.2).
 fn is_mapping_symbol(machine: Machine, name: &str) -> bool {
     let kind = name.split('.').next().unwrap_or(name);
     matches!(machine, Machine::Arm | Machine::Aarch64) && matches!(kind, "$a" | "$d" | "$t" | "$x")

@@ -1,9 +1,9 @@
 //! The ELF header, section headers, names and symbols of any ELF file, checked.
 //!
-//! Relocatable objects ([`crate::read`]) and linked kernels ([`crate::size`]) share this part.
-//! goblin parses each entry; the loops are ours, because goblin's own constructors take what they
-//! can get of a damaged file, while a rewriter must refuse one, and say where it is broken. Every
-//! offset is compared with the file's length before anything is allocated for it.
+//! Relocatable objects ([`crate::read`]) and linked kernels ([`crate::size`]) share this part. goblin parses each
+//! entry, but the loops are ours: goblin's own constructors salvage what they can of a damaged file, while a rewriter
+//! must refuse it and report the location of the damage. Every offset is compared with the file's length before any
+//! allocation for it.
 
 use std::path::Path;
 
@@ -24,10 +24,10 @@ use crate::machine::Machine;
 const OBJECT: &[u16] = &[ET_REL];
 /// The types of linked files.
 const LINKED: &[u16] = &[ET_EXEC, ET_DYN];
-/// How LLVM bitcode begins: by itself, and with the wrapper of other systems around it (LLVM's `Magic.cpp`).
+/// The magic numbers of LLVM bitcode: plain, and with the wrapper of other systems (LLVM's `Magic.cpp`).
 const BITCODE: [&[u8]; 2] = [b"BC\xc0\xde", b"\xde\xc0\x17\x0b"];
 
-/// An ELF file whose header and section headers are in order.
+/// An ELF file with a valid header and valid section headers.
 pub(crate) struct ElfFile<'a> {
     pub name: String,
     pub bytes: &'a [u8],
@@ -45,8 +45,7 @@ impl<'a> ElfFile<'a> {
         ElfFile::parse(name, bytes, expected, OBJECT)
     }
 
-    /// Reads the headers of `bytes`, a file that has been linked. `expected` says what kind of file is wanted, for
-    /// messages.
+    /// Reads the headers of `bytes`, a linked file. `expected` names the expected kind of file, for messages.
     pub fn parse_linked(name: &str, bytes: &'a [u8], expected: &str) -> Result<Self> {
         ElfFile::parse(name, bytes, expected, LINKED)
     }
@@ -66,7 +65,7 @@ impl<'a> ElfFile<'a> {
         Ok(file)
     }
 
-    /// The number of the section that holds the section names, if there is one.
+    /// Returns the number of the section that holds the section names, if there is one.
     pub fn name_table(&self) -> Option<usize> {
         let index = match u32::from(self.header.e_shstrndx) {
             // With 65,280 sections or more the number moves into the null section's link.
@@ -76,12 +75,12 @@ impl<'a> ElfFile<'a> {
         (index != 0).then_some(index)
     }
 
-    /// A [`Error::Damaged`] about this file.
+    /// Creates an [`Error::Damaged`] about this file.
     pub fn damaged(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
         Error::Damaged { file: self.name.clone(), place: place.into(), problem: problem.into() }
     }
 
-    /// The section as it is called in messages.
+    /// Returns the name of a section for messages.
     pub fn describe(&self, section: usize) -> String {
         match self.section_name(section) {
             Ok(name) => format!("section {section} ({name})"),
@@ -89,7 +88,7 @@ impl<'a> ElfFile<'a> {
         }
     }
 
-    /// Name of a section.
+    /// Returns the name of a section.
     pub fn section_name(&self, section: usize) -> Result<&'a str> {
         let offset = self.sections[section].sh_name;
         if self.names.is_empty() && offset == 0 {
@@ -98,7 +97,7 @@ impl<'a> ElfFile<'a> {
         self.name_at(self.names, offset, || format!("section {section}"))
     }
 
-    /// Bytes of a section; none for `SHT_NOBITS`.
+    /// Returns the bytes of a section; none for `SHT_NOBITS`.
     pub fn content(&self, section: usize) -> Result<&'a [u8]> {
         let Some(header) = self.sections.get(section) else {
             let problem = format!("it does not exist: there are {} sections", self.sections.len());
@@ -118,7 +117,7 @@ impl<'a> ElfFile<'a> {
         })
     }
 
-    /// Bytes of a table section, and the number of its entries of `entry_size` bytes.
+    /// Returns the bytes of a table section, and the number of its entries of `entry_size` bytes.
     pub fn table(&self, section: usize, entry_size: usize) -> Result<(&'a [u8], usize)> {
         let bytes = self.content(section)?;
         let declared = self.sections[section].sh_entsize;
@@ -132,7 +131,7 @@ impl<'a> ElfFile<'a> {
         Ok((bytes, bytes.len() / entry_size))
     }
 
-    /// The number of the symbol table section, if there is one.
+    /// Returns the number of the symbol table section, if there is one.
     pub fn symbol_table(&self) -> Result<Option<usize>> {
         let mut tables = (0..self.sections.len()).filter(|&s| self.sections[s].sh_type == SHT_SYMTAB);
         let table = tables.next();
@@ -143,7 +142,7 @@ impl<'a> ElfFile<'a> {
         }
     }
 
-    /// The symbols of table `table` with their names.
+    /// Returns the symbols of table `table` with their names.
     pub fn symbols(&self, table: usize) -> Result<Vec<(Sym, &'a str)>> {
         let (bytes, count) = self.table(table, Sym::size(self.ctx.container))?;
         let strings = self.content(self.sections[table].sh_link as usize)?;
@@ -162,7 +161,7 @@ impl<'a> ElfFile<'a> {
         Ok(symbols)
     }
 
-    /// The name at `offset` of a string table, that of `place`.
+    /// Returns the name of `place`, at `offset` of a string table.
     fn name_at(&self, table: &'a [u8], offset: usize, place: impl FnOnce() -> String) -> Result<&'a str> {
         let rest = table.get(offset..).unwrap_or_default();
         let Some(end) = rest.iter().position(|&byte| byte == 0) else {
@@ -172,7 +171,7 @@ impl<'a> ElfFile<'a> {
         std::str::from_utf8(&rest[..end]).map_err(|_| Error::not_utf8(&self.name, place(), &rest[..end]))
     }
 
-    /// The build ID in hexadecimal digits, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
+    /// Returns the build ID in hexadecimal digits, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
     pub fn build_id(&self) -> Result<Option<String>> {
         for (index, header) in self.sections.iter().enumerate() {
             if header.sh_type != SHT_NOTE {
@@ -199,7 +198,7 @@ impl<'a> ElfFile<'a> {
     }
 }
 
-/// `length` bytes at `offset`, if the file has them.
+/// Returns `length` bytes at `offset`, if the file has them.
 pub(crate) fn range(bytes: &[u8], offset: u64, length: u64) -> Option<&[u8]> {
     let start = usize::try_from(offset).ok()?;
     let end = start.checked_add(usize::try_from(length).ok()?)?;
@@ -211,17 +210,17 @@ pub fn is_bitcode(head: &[u8]) -> bool {
     BITCODE.iter().any(|magic| head.starts_with(magic))
 }
 
-/// Whether a file that begins with `head` is a relocatable object, as far as its header tells.
+/// Whether a file that begins with `head` is a relocatable object, according to its header.
 pub fn is_object(head: &[u8]) -> bool {
     identify("", head, "", OBJECT).is_ok()
 }
 
-/// The content of the relocatable object at `path`; only the head of any other file, which [`crate::Object::read`] refuses.
+/// Reads the relocatable object at `path`; only the head of any other file, which [`crate::Object::read`] then refuses.
 pub(crate) fn read_object(path: &Path) -> Result<Vec<u8>> {
     read_if(path, is_object)
 }
 
-/// The content of the linked file at `path`; only the head of any other file, which whatever reads linked files refuses.
+/// Reads the linked file at `path`; only the head of any other file, which the readers of linked files then refuse.
 ///
 /// # Errors
 /// [`Error::Read`] if it cannot be read.
@@ -229,12 +228,12 @@ pub fn read_linked(path: &Path) -> Result<Vec<u8>> {
     read_if(path, |head| identify("", head, "", LINKED).is_ok())
 }
 
-/// The content of the file at `path` if `is_wanted` accepts its head, else the head.
+/// Reads the file at `path`: the whole content if `is_wanted` accepts its head, else only the head.
 pub(crate) fn read_if(path: &Path, is_wanted: impl FnOnce(&[u8]) -> bool) -> Result<Vec<u8>> {
     kcli::read_file_if(path, is_wanted).map_err(|source| Error::Read { path: path.into(), source })
 }
 
-/// Reads the ELF header of a file of one of these types (`e_type`). Looks at nothing behind the header.
+/// Reads the ELF header of a file of one of these types (`e_type`). Ignores everything after the header.
 fn identify(name: &str, bytes: &[u8], expected: &str, types: &[u16]) -> Result<(Header, Ctx, Machine)> {
     let wrong = |found: String, expected: String| Error::WrongKind { file: name.into(), found, expected };
     let too_short = || Error::Damaged {
@@ -270,7 +269,8 @@ fn identify(name: &str, bytes: &[u8], expected: &str, types: &[u16]) -> Result<(
     Ok((header, Ctx::new(container, Endian::Little), machine))
 }
 
-/// Class of an ELF file, as goblin's container and as whether it is of class 64; or what is wrong with its `e_ident`.
+/// Returns the class of an ELF file, as goblin's container and as whether it is class 64, or the problem of its
+/// `e_ident`.
 fn class(ident: &[u8; SIZEOF_IDENT]) -> Result<(Container, bool), &'static str> {
     match ident[EI_DATA] {
         ELFDATA2LSB => {}
@@ -284,7 +284,7 @@ fn class(ident: &[u8; SIZEOF_IDENT]) -> Result<(Container, bool), &'static str> 
     }
 }
 
-/// What `e_type` means, for messages.
+/// Describes an `e_type`, for messages.
 fn type_name(e_type: u16) -> String {
     match e_type {
         ET_REL => "a relocatable object".into(),
@@ -295,7 +295,7 @@ fn type_name(e_type: u16) -> String {
     }
 }
 
-/// Reads the section headers, or says what is wrong with them.
+/// Reads the section headers, or returns their problem.
 fn section_headers(bytes: &[u8], header: &Header, ctx: Ctx) -> Result<Vec<SectionHeader>, String> {
     if header.e_shoff == 0 {
         return Ok(Vec::new());

@@ -1,6 +1,6 @@
-//! Newtypes for indices, so that a section number is never taken for a symbol's.
+//! Newtypes for indices, so that a section number cannot be used as a symbol number.
 
-/// Makes a newtype for the numbers of one kind of thing.
+/// Defines a newtype for the numbers of one kind of item.
 #[macro_export]
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {
@@ -10,7 +10,7 @@ macro_rules! index {
         pub struct $name(pub u32);
 
         impl $name {
-            /// The index as a `usize`, to index a slice.
+            /// Returns the index as a `usize`, to index a slice.
             pub fn get(self) -> usize {
                 self.0 as usize
             }
@@ -25,11 +25,11 @@ macro_rules! index {
 }
 
 index! {
-    /// A section of one object: the ELF section number, 0 being the null section.
+    /// A section of one object: the ELF section number; 0 is the null section.
     SectionIndex
 }
 index! {
-    /// A symbol of one object: the ELF symbol number, 0 being the null symbol.
+    /// A symbol of one object: the ELF symbol number; 0 is the null symbol.
     SymbolIndex
 }
 index! {
@@ -41,6 +41,6 @@ index! {
     GlobalIndex
 }
 index! {
-    /// A function of a linked kernel, by rising address.
+    /// A function of a linked kernel, by ascending address.
     FunctionIndex
 }

@@ -1,9 +1,8 @@
-//! The bytes of everything that goes into a link, read once and owned in one place.
+//! The bytes of all inputs of a link, read once and owned in one place.
 //!
-//! [`Program`](crate::Program) and all that follows borrow from here: no later stage copies a
-//! section that it does not change. The files are many and small (900 for a small kernel) and come
-//! from the page cache, so they are read in parallel into memory; mapping them would cost a system
-//! call and a page fault for each, and `unsafe`.
+//! [`Program`](crate::Program) and all later stages borrow from here: no stage copies a section that it does not
+//! change. The files are many and small (900 for a small kernel) and usually in the page cache, so they are read in
+//! parallel into memory. Mapping them would cost a system call and a page fault for each, and `unsafe`.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -20,45 +19,45 @@ use crate::headers::{read_if, read_object};
 #[derive(Debug)]
 pub struct InputFiles {
     pub(crate) files: Vec<InputFile>,
-    /// Symbols that the link needs besides those that objects name.
+    /// Further symbols that the link needs.
     pub(crate) entries: Vec<String>,
     pub(crate) wraps: Vec<Wrap>,
 }
 
-/// What `ld --wrap=NAME` does to undefined symbols.
+/// The effect of `ld --wrap=NAME` on undefined symbols.
 #[derive(Debug)]
 pub(crate) struct Wrap {
-    /// `NAME`, for which references get `wrapper`.
+    /// `NAME`; references to it become references to `wrapper`.
     pub name: String,
     /// `__wrap_NAME`.
     pub wrapper: String,
-    /// `__real_NAME`, for which references get `NAME`.
+    /// `__real_NAME`; references to it become references to `NAME`.
     pub real: String,
-    /// Whether references count of the object that defines `NAME`.
+    /// Whether references from the object that defines `NAME` are wrapped too.
     pub everywhere: bool,
-    /// Whether weak definitions count as references.
+    /// Whether weak definitions are treated as references.
     pub weak: bool,
 }
 
 /// One object file.
 #[derive(Debug)]
 pub(crate) struct InputFile {
-    /// For messages and reports.
+    /// The name, for messages and reports.
     pub name: String,
     pub role: Role,
-    /// Path of the source, where the build recorded it.
+    /// Path of the source, if the build recorded it.
     pub source: Option<String>,
     bytes: Vec<u8>,
 }
 
-/// How an object takes part in a link.
+/// The role of an object in a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Linked whatever it defines.
+    /// Always linked.
     Linked,
-    /// A member of the library of this number, linked if something needs it.
+    /// A member of the library with this number, linked if needed.
     Library(usize),
-    /// Always, and added by the final link itself, so that it is not rewritten.
+    /// Added by the final link itself, and therefore not rewritten.
     Beside,
 }
 
@@ -71,7 +70,7 @@ struct Job {
 
 enum Origin {
     File(PathBuf),
-    /// A member of an ordinary archive, which had to be read to find it.
+    /// A member of an ordinary archive, which was read to find it.
     Member(Vec<u8>),
 }
 
@@ -79,8 +78,7 @@ impl InputFiles {
     /// Reads the inputs of a kernel's final link. Names are relative to the build directory.
     ///
     /// # Errors
-    /// [`crate::Error::Read`] if a file cannot be read, [`crate::Error::Damaged`] for an archive that is not
-    /// whole.
+    /// [`crate::Error::Read`] if a file cannot be read, [`crate::Error::Damaged`] for an incomplete archive.
     pub fn of_kernel(build: &KernelBuild) -> Result<InputFiles> {
         let mut jobs = Vec::new();
         if build.links_vmlinux_o() {
@@ -103,9 +101,8 @@ impl InputFiles {
         InputFiles::read(jobs)
     }
 
-    /// Reads objects and archives that a user names. Objects are linked in the order given;
-    /// archives are libraries, searched together after all objects (as between `--start-group` and
-    /// `--end-group`).
+    /// Reads objects and archives named by the user. Objects are linked in the given order; archives are libraries,
+    /// searched together after all objects (as between `--start-group` and `--end-group`).
     ///
     /// # Errors
     /// As for [`InputFiles::of_kernel`].
@@ -123,23 +120,23 @@ impl InputFiles {
         InputFiles::read(jobs)
     }
 
-    /// Takes objects that are in memory already, each with a name for messages, in the order of the link.
+    /// Creates the inputs from objects in memory, each with a name for messages, in link order.
     pub fn of_bytes(objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> InputFiles {
         let file = |(name, bytes)| InputFile { name, role: Role::Linked, source: None, bytes };
         InputFiles { files: objects.into_iter().map(file).collect(), entries: Vec::new(), wraps: Vec::new() }
     }
 
-    /// Number of object files, library members that may turn out not to be needed included.
+    /// Returns the number of object files, including library members that may not be needed.
     pub fn len(&self) -> usize {
         self.files.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// Total size in bytes.
+    /// Returns the total size in bytes.
     pub fn total_size(&self) -> u64 {
         self.files.iter().map(|file| file.bytes.len() as u64).sum()
     }
@@ -149,33 +146,33 @@ impl InputFiles {
         Ok(InputFiles { files, entries: Vec::new(), wraps: Vec::new() })
     }
 
-    /// The same, with symbols that something outside refers to (`ld --undefined`), as the start-up code
-    /// does to `main`: they too take members from libraries.
+    /// Adds symbols that are referenced from outside (`ld --undefined`), as start-up code references `main`. They also
+    /// pull in library members.
     pub fn entered_by(mut self, entries: &[String]) -> InputFiles {
         self.entries.extend_from_slice(entries);
         self
     }
 
-    /// The same, with objects that are in memory, each with a name for messages; they are linked behind all others that
-    /// are no library members.
+    /// Adds objects in memory, each with a name for messages. They are linked after all other objects that are not
+    /// library members.
     pub fn with_objects(mut self, objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> InputFiles {
         self.files.extend(InputFiles::of_bytes(objects).files);
         self
     }
 
-    /// The same, with these symbols wrapped as `ld --wrap=NAME` wraps them: where an object refers to `NAME` and does not
-    /// define it, `__wrap_NAME` is meant, and `__real_NAME` means `NAME`. So it is, other than with ld, where an object has a
-    /// weak definition of `NAME`, for which another one has to have a strong one.
+    /// Wraps these symbols like `ld --wrap=NAME`: in an object that refers to `NAME` and does not define it, `NAME`
+    /// becomes `__wrap_NAME`, and `__real_NAME` becomes `NAME`. Unlike ld, this also renames a weak definition of
+    /// `NAME`; another object must then define `NAME` strongly.
     pub fn wrapping(self, names: &[&str]) -> InputFiles {
         self.wrap(names, false, true)
     }
 
-    /// The same, also where the object refers to `NAME` that defines it.
+    /// Wraps these symbols like [`InputFiles::wrapping`], also in the object that defines `NAME`.
     pub fn wrapping_everywhere(self, names: &[&str]) -> InputFiles {
         self.wrap(names, true, true)
     }
 
-    /// The same, with these symbols wrapped exactly as `ld --wrap=NAME` wraps them.
+    /// Wraps these symbols exactly like `ld --wrap=NAME`.
     pub fn wrapping_as_ld(self, names: &[&str]) -> InputFiles {
         self.wrap(names, false, false)
     }
@@ -193,7 +190,7 @@ impl InputFiles {
 }
 
 impl InputFile {
-    /// The content.
+    /// Returns the content.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -233,15 +230,15 @@ fn archive_jobs(path: &Path, role: Role, jobs: &mut Vec<Job>) -> Result<()> {
     Ok(())
 }
 
-/// The source of object `path`, from the command that Kbuild recorded beside it: a line
-/// `source_kernel/fork.o := /usr/src/linux/kernel/fork.c`.
+/// Returns the source of object `path`, from the command that Kbuild recorded next to it: a line `source_kernel/fork.o
+/// := /usr/src/linux/kernel/fork.c`.
 ///
-/// Objects that are made of other objects have no such line. `x.pi.o` and `x.stub.o`, which objcopy
-/// makes of `x.o`, have the source of that.
+/// Objects made of other objects have no such line. `x.pi.o` and `x.stub.o`, which objcopy makes of `x.o`, have the
+/// source of `x.o`.
 fn recorded_source(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let record = File::open(path.with_file_name(format!(".{name}.cmd"))).ok()?;
-    // The line follows the command; what comes after, the list of headers, is long.
+    // The line follows the command; the list of headers after it is long.
     for line in BufReader::new(record).lines() {
         let line = line.ok()?;
         if line.starts_with("source_") {

@@ -1,22 +1,20 @@
-//! ELF in and out for the kshrink tools.
+//! Reads and writes ELF for the kshrink tools.
 //!
-//! The steps, each of which borrows from the one before it:
+//! Each step borrows from the previous one:
 //!
-//! 1. [`KernelBuild::find`] finds what the build of a `vmlinux` links;
+//! 1. [`KernelBuild::find`] finds the inputs of the link of a `vmlinux`;
 //! 2. [`InputFiles`] reads those files, through (thin) archives ([`archive`]);
-//! 3. [`Object::read`] makes plain data of each object, checked once and for all ([`read`]);
-//! 4. [`Program::link`] picks the library members that the link needs and resolves symbols as `ld`
-//!    does;
+//! 3. [`Object::read`] turns each object into plain data, checked once and for all ([`read`]);
+//! 4. [`Program::link`] selects the needed library members and resolves symbols like `ld`;
 //! 5. the rest of kshrink makes a new [`Object`] of it;
-//! 6. [`Object::write`] makes bytes of that, for the kernel's own link ([`write`](mod@write)).
+//! 6. [`Object::write`] turns that into bytes, for the kernel's own link ([`write`](mod@write)).
 //!
-//! This crate knows no instruction set and no section by its meaning. Its main decision is that an
-//! object is plain data (`Vec`s with public fields and index newtypes) rather than a view into a
-//! file: a rewriter makes most of its output from scratch, and reading and writing then meet in one
-//! type that tests can compare.
+//! This crate contains no instruction set and gives no section a meaning. Its main decision is that an object is plain
+//! data (`Vec`s with public fields and index newtypes) rather than a view into a file: a rewriter makes most of its
+//! output from scratch, and reading and writing then meet in one type that tests can compare.
 //!
-//! Of the linked file, [`Functions`] gives the code by name and address, [`section_bases`] the addresses of an object's
-//! sections, and [`SizeTable`] the sizes, which the command `kelf size` prints.
+//! For the linked file, [`Functions`] gives the code by name and address, [`section_bases`] the addresses of an
+//! object's sections, and [`SizeTable`] the sizes, which the command `kelf size` prints.
 
 pub mod archive;
 pub mod build_dir;

@@ -1,4 +1,4 @@
-//! The machines that kshrink knows.
+//! The supported machines.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// The machine with this `e_machine`, if kshrink knows it.
+    /// Returns the machine with this `e_machine`, if kshrink supports it.
     pub fn from_elf(e_machine: u16) -> Option<Machine> {
         match e_machine {
             EM_386 => Some(Machine::I386),
@@ -32,7 +32,7 @@ impl Machine {
         }
     }
 
-    /// Its `e_machine`.
+    /// Returns its `e_machine`.
     pub fn to_elf(self) -> u16 {
         match self {
             Machine::I386 => EM_386,
@@ -47,7 +47,7 @@ impl Machine {
         matches!(self, Machine::X86_64 | Machine::Aarch64)
     }
 
-    /// Size of an address in bytes.
+    /// Returns the size of an address in bytes.
     pub fn word_size(self) -> u8 {
         if self.is_64() { 8 } else { 4 }
     }

@@ -1,4 +1,4 @@
-//! `kelf`: looks at ELF files with the eyes of kshrink.
+//! `kelf`: inspects ELF files as kshrink sees them.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -13,7 +13,7 @@ mod origins;
 
 use origins::Kernel;
 
-/// Looks at kernels and other ELF files.
+/// Inspect kernels and other ELF files.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -25,14 +25,13 @@ struct Arguments {
 enum Command {
     /// Print the sizes of linked kernels or programs, in bytes
     ///
-    /// `text` and `data` are what stays in memory after boot, executable or not; `init text` and
-    /// `init data` lie between __init_begin and __init_end and are freed then. `image` is the
-    /// content to load, `compressed image` the same through gzip -9, `boot image` the bzImage,
-    /// zImage or Image.gz that was built beside it. `footprint` is text + data, and `init
-    /// footprint` adds the init sections. `frozen text` and `frozen data` take no memory until they
-    /// are used; their packed form, `packed`, is part of `data`.
+    /// `text` and `data` remain in memory after boot, executable or not; `init text` and `init data` are between
+    /// __init_begin and __init_end and are freed then. `image` is the content to load, `compressed image` the same
+    /// through gzip -9, `boot image` the bzImage, zImage or Image.gz of the same build. `footprint` is text + data, and
+    /// `init footprint` adds the init sections. `frozen text` and `frozen data` take no memory until they are used;
+    /// their packed form, `packed`, is part of `data`.
     Size {
-        /// The file that the others are compared with
+        /// The reference file of the comparison
         a: PathBuf,
         /// Files to compare
         b: Vec<PathBuf>,
@@ -42,8 +41,7 @@ enum Command {
     },
     /// Print the original functions, offsets and source lines of addresses of a rewritten kernel
     ///
-    /// Several lines for one address mean that the code there was shared: each names one function
-    /// that had it.
+    /// Several lines for one address mean shared code: each line names one function that contained it.
     #[command(after_help = WHERE_EXAMPLES)]
     Where {
         #[command(flatten)]
@@ -51,15 +49,15 @@ enum Command {
         /// An address in hexadecimal digits, or a place such as schedule+0x1a
         #[arg(required = true)]
         places: Vec<String>,
-        /// The addresses are those that calls return to, as in a backtrace
+        /// Treat the addresses as return addresses of calls, as in a backtrace
         #[arg(long = "return")]
         is_return: bool,
     },
     /// Rewrite the addresses and functions in a console log as places of the original kernel
     ///
     /// Reads the log of a rewritten kernel (an oops, a warning, a backtrace) and writes it with
-    /// original functions, offsets and, where the original was built with debugging information,
-    /// source lines. Code of modules stays as it is.
+    /// original functions, offsets and, if the original was built with debugging information, source lines. Keeps code
+    /// of modules as it is.
     #[command(after_help = SYMBOLIZE_EXAMPLES)]
     Symbolize {
         #[command(flatten)]
@@ -75,7 +73,7 @@ enum Command {
 struct RewrittenKernel {
     /// The output directory of kshrink-spec
     out: PathBuf,
-    /// The kernel that was rewritten [default: the one that OUT/report.json names]
+    /// The original kernel [default: the input in OUT/report.json]
     #[arg(long, value_name = "VMLINUX")]
     original: Option<PathBuf>,
 }
@@ -131,7 +129,7 @@ fn symbolize(kernel: &Kernel, log: &Path) -> Result<(), Failure> {
     origins::symbolize(kernel, BufReader::new(file), &name)
 }
 
-/// The table for people: a line for each figure, a column for each file.
+/// Formats the human-readable table: a line for each figure, a column for each file.
 fn size_text(tables: &[SizeTable]) -> Table {
     let mut heading = vec![String::new()];
     for (index, table) in tables.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! A relocatable object as plain data. [`crate::read`] makes it from bytes and [`crate::write`]
-//! makes bytes from it, so that what is read is written again, but for what a rewriter changes.
+//! A relocatable object as plain data. [`crate::read`] makes it from bytes and [`crate::write`] makes bytes from it.
+//! Everything that a rewriter does not change is written as it was read.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use crate::index::{SectionIndex, SymbolIndex};
 use crate::machine::Machine;
 use crate::reloc::Reloc;
 
-/// `SHT_LLVM_ADDRSIG`: numbers of symbols, which do not survive renumbering. Linkers do without it,
-/// and GNU ld always has.
+/// `SHT_LLVM_ADDRSIG`: symbol numbers, which renumbering would invalidate. Linkers do not need it, and GNU ld has never
+/// used it.
 pub(crate) const SHT_LLVM_ADDRSIG: u32 = 0x6fff_4c03;
 
-/// Flag of a section group of which a link keeps one copy.
+/// Flag of a section group that a link keeps only once.
 pub const GRP_COMDAT: u32 = 1;
 
 /// One relocatable object (`ET_REL`).
@@ -29,8 +29,8 @@ pub struct Object<'a> {
     pub machine: Machine,
     /// `e_flags`, which carries the ABI on ARM.
     pub flags: u32,
-    /// Sections by ELF number; entry 0 is the null section. Symbol, string, relocation and group
-    /// tables have an entry (so that numbers hold) but no content: they live in the fields below.
+    /// Sections by ELF number; entry 0 is the null section. Symbol, string, relocation and group tables have an entry
+    /// (to preserve the numbers) but no content: their data is in the fields below.
     pub sections: Vec<Section<'a>>,
     /// Symbols by ELF number; entry 0 is the null symbol.
     pub symbols: Vec<Symbol<'a>>,
@@ -49,7 +49,7 @@ pub struct Section<'a> {
     pub flags: u64,
     /// `sh_addralign` in bytes; at least 1.
     pub align: u64,
-    /// `sh_entsize` in bytes, 0 where the section has no fixed entries.
+    /// `sh_entsize` in bytes, 0 if the section has no fixed entries.
     pub entsize: u64,
     /// Size in bytes; the length of `data` unless the section is `SHT_NOBITS`.
     pub size: u64,
@@ -69,10 +69,10 @@ pub struct Symbol<'a> {
     /// Offset in bytes within the section, the value of an absolute symbol, or the alignment of a
     /// common one.
     pub value: u64,
-    /// Whether it is a function in Thumb code, of which a file has bit 0 of the value set (IHI 0044,
-    /// 5.5.3). A relocation against it sets that bit in an address.
+    /// Whether it is a function in Thumb code, whose value has bit 0 set in a file (IHI 0044, 5.5.3). A relocation
+    /// against it sets that bit in an address.
     pub thumb: bool,
-    /// Size in bytes, 0 where unknown.
+    /// Size in bytes, 0 if unknown.
     pub size: u64,
     /// `STB_*`.
     pub binding: u8,
@@ -80,18 +80,18 @@ pub struct Symbol<'a> {
     pub kind: u8,
     /// `st_other`: visibility, and on some machines ABI bits.
     pub other: u8,
-    /// Where the symbol is defined.
+    /// The place of the definition.
     pub place: Place,
 }
 
-/// Where a symbol is defined.
+/// The place of a symbol's definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Not in this object.
     Undefined,
-    /// Nowhere: the value is a number (`SHN_ABS`).
+    /// A plain number (`SHN_ABS`).
     Absolute,
-    /// Wherever the linker puts it (`SHN_COMMON`); the value is the alignment.
+    /// Allocated by the linker (`SHN_COMMON`); the value is the alignment.
     Common,
     /// In a section of this object.
     Section(SectionIndex),
@@ -109,25 +109,25 @@ pub struct Group {
 }
 
 impl<'a> Object<'a> {
-    /// The section at `index`.
+    /// Returns the section at `index`.
     ///
     /// # Panics
-    /// If there is none; the reader checks every index that it hands out.
+    /// If there is none; the reader checks every index that it returns.
     pub fn section(&self, index: SectionIndex) -> &Section<'a> {
         &self.sections[index.get()]
     }
 
-    /// The symbol at `index`.
+    /// Returns the symbol at `index`.
     ///
     /// # Panics
-    /// If there is none; the reader checks every index that it hands out.
+    /// If there is none; the reader checks every index that it returns.
     pub fn symbol(&self, index: SymbolIndex) -> &Symbol<'a> {
         &self.symbols[index.get()]
     }
 }
 
 impl Section<'_> {
-    /// The null section, which has number 0 in every object.
+    /// Returns the null section, which has number 0 in every object.
     pub fn null() -> Self {
         Section {
             name: "",
@@ -142,8 +142,8 @@ impl Section<'_> {
         }
     }
 
-    /// Whether this is one of the file's own tables (null, symbols, their strings, relocations,
-    /// groups): an entry that keeps the numbers of the other sections and has no content.
+    /// Whether this is one of the file's own tables (null, symbols, their strings, relocations, groups): an entry
+    /// without content that preserves the numbers of the other sections.
     pub fn is_table(&self) -> bool {
         match self.kind {
             SHT_NULL | SHT_SYMTAB | SHT_SYMTAB_SHNDX | SHT_REL | SHT_RELA | SHT_GROUP | SHT_LLVM_ADDRSIG => {
@@ -167,7 +167,7 @@ impl Section<'_> {
 }
 
 impl Symbol<'_> {
-    /// The null symbol, which has number 0 in every object.
+    /// Returns the null symbol, which has number 0 in every object.
     pub fn null() -> Self {
         Symbol {
             name: "",
@@ -181,7 +181,7 @@ impl Symbol<'_> {
         }
     }
 
-    /// Whether only its own object sees the symbol (`STB_LOCAL`).
+    /// Whether the symbol is visible only in its own object (`STB_LOCAL`).
     pub fn is_local(&self) -> bool {
         self.binding == STB_LOCAL
     }
@@ -191,7 +191,7 @@ impl Symbol<'_> {
         self.binding == STB_WEAK
     }
 
-    /// Whether the symbol is not defined in its object.
+    /// Whether the symbol is undefined in its object.
     pub fn is_undefined(&self) -> bool {
         self.place == Place::Undefined
     }
@@ -201,7 +201,7 @@ impl Symbol<'_> {
         !matches!(self.place, Place::Undefined | Place::Common)
     }
 
-    /// Its visibility, `STV_*`.
+    /// Returns its visibility, `STV_*`.
     pub fn visibility(&self) -> u8 {
         st_visibility(self.other)
     }

@@ -1,18 +1,15 @@
-//! A whole program: the objects that a link takes, and what each of their symbols means.
+//! A whole program: the objects of a link, and the meaning of each of their symbols.
 //!
-//! [`Program::link`] does the first half of `ld`'s work. It has to come to the same result, because `ld` does the
-//! second half. An object that is missed here would be linked nevertheless, with code that a pass has removed. A
-//! symbol that resolves elsewhere would make the graph a different program's. The rules are GNU ld's, as
-//! `bfd/linker.c` and `bfd/elflink.c` have them:
+//! [`Program::link`] does the first half of `ld`'s work. Its result must agree with `ld`, which does the second half.
+//! If it misses an object, `ld` links that object anyway, with code that a pass has removed. If a symbol resolves
+//! differently, the graph describes another program. The rules are GNU ld's, from `bfd/linker.c` and `bfd/elflink.c`:
 //!
-//! - Objects are entered in link order, each one's section groups first, then its symbols
-//!   (`resolve.rs`).
-//! - Then the libraries are searched in turn, over and over, until a round adds nothing. A member
-//!   is added if it defines a symbol that so far is undefined, and not only weakly so, or that is
-//!   common and that the member defines properly.
+//! - Objects are entered in link order: the section groups of an object first, then its symbols (`resolve.rs`).
+//! - Then the libraries are searched in turn, repeatedly, until a round adds nothing. A member is added if it defines a
+//!   symbol that is still undefined (not only weakly), or a common symbol that the member properly defines.
 //!
-//! All objects are parsed in parallel before, library members included: there are few of them, and
-//! `ld`'s own shortcut, the symbol map of the archive, says the same as the symbols of the members.
+//! All objects, including library members, are parsed in parallel before: there are few of them, and the symbol map of
+//! the archive, `ld`'s own shortcut, contains the same symbols as the members.
 
 use indexmap::IndexMap;
 use rayon::prelude::*;
@@ -34,7 +31,7 @@ pub struct Program<'a> {
     pub machine: Machine,
     /// Objects in link order; those from libraries follow in the order in which `ld` takes them.
     pub objects: Vec<Input<'a>>,
-    /// Objects that the final link adds itself, so that they are not rewritten.
+    /// Objects that the final link adds itself; they are not rewritten.
     pub beside: Vec<Object<'a>>,
     globals: IndexMap<&'a str, Global, FxBuildHasher>,
 }
@@ -46,15 +43,14 @@ pub struct Input<'a> {
     pub object: Object<'a>,
     /// Path of its source, if the build recorded it.
     pub source: Option<String>,
-    /// Whether its source is assembly written by hand: a recorded source that ends with `.S` or
-    /// `.s`, or, where no source is recorded, no symbol that names one (`STT_FILE`), as compilers
-    /// make.
+    /// Whether its source is hand-written assembly: its recorded source ends with `.S` or `.s`, or no source is
+    /// recorded and no symbol names one (`STT_FILE`), as compilers emit.
     pub hand_written: bool,
-    /// Whether it is a library member that something needs.
+    /// Whether it is a needed library member.
     pub from_library: bool,
-    /// For each symbol the global that it is; `None` for local symbols.
+    /// The global of each symbol; `None` for local symbols.
     globals: Vec<Option<GlobalIndex>>,
-    /// Sections of groups that an earlier object holds already, in ascending order.
+    /// Sections of groups that an earlier object already holds, in ascending order.
     discarded: Vec<SectionIndex>,
 }
 
@@ -65,8 +61,7 @@ impl Input<'_> {
         self.discarded.binary_search(&section).is_ok()
     }
 
-    /// The sections that `ld` drops because an earlier object holds the same section group, in
-    /// ascending order.
+    /// Returns the sections that `ld` drops because an earlier object holds the same section group, in ascending order.
     pub fn discarded(&self) -> &[SectionIndex] {
         &self.discarded
     }
@@ -75,24 +70,24 @@ impl Input<'_> {
 /// A global symbol of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Global {
-    /// What defines it.
+    /// The definition.
     pub definition: Definition,
     /// Whether the definition is weak; for an undefined symbol, whether all references are.
     pub weak: bool,
     /// The most restrictive visibility of all its symbols, `STV_*`.
     pub visibility: u8,
-    /// Whether an object that the final link adds refers to it ([`Program::beside`]).
+    /// Whether an object that the final link adds ([`Program::beside`]) refers to it.
     pub used_beside: bool,
 }
 
-/// What defines a global symbol.
+/// The definition of a global symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Definition {
-    /// No object does: the linker script, or nothing.
+    /// No object defines it: the linker script does, or nothing.
     Undefined,
     /// This symbol of this object.
     In(ObjectIndex, SymbolIndex),
-    /// The linker makes room for it (`SHN_COMMON`).
+    /// The linker allocates it (`SHN_COMMON`).
     Common {
         /// Size in bytes, the largest of all.
         size: u64,
@@ -103,21 +98,20 @@ pub enum Definition {
     Beside,
 }
 
-/// What a symbol of an object means in the program.
+/// The meaning of an object's symbol in the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Resolved {
     /// A local symbol: itself.
     Local(ObjectIndex, SymbolIndex),
-    /// A global one.
+    /// A global symbol.
     Global(GlobalIndex),
 }
 
 impl<'a> Program<'a> {
-    /// Reads the objects, picks the library members that are needed and resolves the symbols.
+    /// Reads the objects, selects the needed library members and resolves the symbols.
     ///
     /// # Errors
-    /// Whatever [`Object::read`] finds; [`Error::MixedMachines`], [`Error::DuplicateSymbol`],
-    /// [`Error::NoInputs`].
+    /// All errors of [`Object::read`]; [`Error::MixedMachines`], [`Error::DuplicateSymbol`], [`Error::NoInputs`].
     pub fn link(files: &'a InputFiles) -> Result<Program<'a>> {
         let mut parsed: Vec<Object<'a>> = files
             .files
@@ -150,7 +144,7 @@ impl<'a> Program<'a> {
         Ok(Program { machine, objects, beside, globals: resolver.globals })
     }
 
-    /// What symbol `symbol` of object `object` means.
+    /// Resolves symbol `symbol` of object `object`.
     ///
     /// # Panics
     /// If there is no such object or symbol.
@@ -161,8 +155,8 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// The object and symbol that define `resolved`, unless that is undefined, common or defined
-    /// beside.
+    /// Returns the object and symbol that define `resolved`, unless it is undefined, common, or defined by an object
+    /// that the final link adds.
     pub fn definition(&self, resolved: Resolved) -> Option<(ObjectIndex, SymbolIndex)> {
         match resolved {
             Resolved::Local(object, symbol) => Some((object, symbol)),
@@ -173,7 +167,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// The object at `index`.
+    /// Returns the object at `index`.
     ///
     /// # Panics
     /// If there is none.
@@ -181,7 +175,7 @@ impl<'a> Program<'a> {
         &self.objects[index.get()].object
     }
 
-    /// The symbol at `symbol` of the object at `object`.
+    /// Returns the symbol at `symbol` of the object at `object`.
     ///
     /// # Panics
     /// If there is none.
@@ -189,7 +183,7 @@ impl<'a> Program<'a> {
         self.object(object).symbol(symbol)
     }
 
-    /// The global symbol at `index`.
+    /// Returns the global symbol at `index`.
     ///
     /// # Panics
     /// If there is none.
@@ -197,7 +191,7 @@ impl<'a> Program<'a> {
         &self.globals[index.get()]
     }
 
-    /// Name of the global symbol at `index`.
+    /// Returns the name of the global symbol at `index`.
     ///
     /// # Panics
     /// If there is none.
@@ -205,20 +199,20 @@ impl<'a> Program<'a> {
         self.globals.get_index(index.get()).expect("an index that the program gave").0
     }
 
-    /// The global symbol with this name.
+    /// Finds the global symbol with this name.
     pub fn find(&self, name: &str) -> Option<GlobalIndex> {
         self.globals.get_index_of(name).map(GlobalIndex::from)
     }
 
-    /// All global symbols in the order in which the link meets them.
+    /// Returns all global symbols in the order in which the link meets them.
     pub fn globals(&self) -> impl ExactSizeIterator<Item = (GlobalIndex, &'a str, &Global)> {
         let globals = self.globals.iter().enumerate();
         globals.map(|(index, (name, global))| (GlobalIndex::from(index), *name, global))
     }
 }
 
-/// Renames the symbols that are wrapped: undefined ones, and weak ones, whose definition another object replaces. Where all
-/// references count, a definition becomes one that nothing in its object refers to.
+/// Renames wrapped symbols: undefined ones, and weak definitions, which another object replaces. With
+/// [`Wrap::everywhere`], also separates a definition from the references in its own object.
 fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
     for wrap in wraps.iter().filter(|wrap| wrap.everywhere) {
         let is_it = |symbol: &&mut Symbol<'_>| {
@@ -247,7 +241,7 @@ fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
     }
 }
 
-/// The machine of all objects.
+/// Returns the common machine of all objects.
 fn common_machine(objects: &[Object<'_>]) -> Result<Machine> {
     let first = objects.first().ok_or(Error::NoInputs)?;
     match objects.iter().find(|object| object.machine != first.machine) {
@@ -292,9 +286,9 @@ impl<'a> Link<'a> {
         Ok(())
     }
 
-    /// Takes from the libraries what is needed.
+    /// Adds the needed members of the libraries.
     fn search(&mut self, libraries: &mut [Vec<Member<'a>>]) -> Result<()> {
-        // What `ld` finds in the symbol map of each archive, in its order.
+        // The contents of each archive's symbol map, in its order.
         let maps: Vec<Vec<(usize, &'a str)>> = libraries.iter().map(|members| symbol_map(members)).collect();
         loop {
             let before = self.objects.len();
@@ -307,7 +301,7 @@ impl<'a> Link<'a> {
         }
     }
 
-    /// Goes through one library once, and says whether that added anything.
+    /// Searches one library once, and returns whether this added an object.
     fn pass(&mut self, members: &mut [Member<'a>], map: &[(usize, &'a str)]) -> Result<bool> {
         let before = self.objects.len();
         for &(number, name) in map {
@@ -328,7 +322,7 @@ impl<'a> Link<'a> {
         Ok(self.objects.len() > before)
     }
 
-    /// The error for a symbol that `second` defines again.
+    /// Returns the error for a second definition of a symbol in `second`.
     fn explain(&self, clash: GlobalIndex, second: &Object<'a>) -> Error {
         let (name, global) = self.resolver.globals.get_index(clash.get()).expect("just entered");
         let first = match global.definition {
@@ -352,7 +346,7 @@ impl<'a> Link<'a> {
     }
 }
 
-/// Global symbols that the members define, with the number of the member, in order.
+/// Returns the global symbols that the members define, with the number of the member, in order.
 fn symbol_map<'a>(members: &[Member<'a>]) -> Vec<(usize, &'a str)> {
     let mut map = Vec::new();
     for (number, member) in members.iter().enumerate() {

@@ -1,9 +1,9 @@
 //! Reads a relocatable object: bytes in, [`Object`] out, borrowing from the bytes.
 //!
-//! The reader is strict. `ld` accepts files that contradict themselves and links what it can make of them; a rewriter
-//! that did so would spread the damage, so every index and range is checked here, once, and the rest of the project
-//! indexes without checks. No byte of a file belongs to two tables, which also bounds the memory for a damaged file:
-//! tables whose sizes sum to more than the file are refused.
+//! The reader is strict. `ld` accepts files that contradict themselves and links what it can; a rewriter that did so
+//! would spread the damage. Every index and range is therefore checked here, once, and the rest of the project indexes
+//! without checks. No byte of a file belongs to two tables, which also bounds the memory for a damaged file: tables
+//! whose sizes sum to more than the file are refused.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -25,25 +25,25 @@ use crate::object::{Group, Object, Place, SHT_LLVM_ADDRSIG, Section, Symbol};
 use crate::reloc::{Reloc, describe};
 use crate::{addend, reloc};
 
-/// The largest section in bytes: what a 32-bit displacement spans, and so that offsets and alignments add up in 32
+/// The largest section in bytes: the span of a 32-bit displacement, so that sums of offsets and alignments fit in 32
 /// bits.
 const MAX_SECTION_SIZE: u64 = i32::MAX as u64;
-/// The largest alignment in bytes, that of a page of the largest size (x86-64).
+/// The largest alignment in bytes: the largest page size (x86-64).
 const MAX_ALIGN: u64 = 1 << 30;
-/// How far in front of a section anchor the first variable may lie that is reached from it (`TARGET_MIN_ANCHOR_OFFSET` of GCC's
-/// gcc/config/arm/arm.cc).
+/// The largest distance in bytes from a section anchor back to the first variable reached from it
+/// (`TARGET_MIN_ANCHOR_OFFSET` of GCC's gcc/config/arm/arm.cc).
 const ANCHOR_REACH: u64 = 4 << 10;
-/// The largest addend: with any offset in a section, it adds up in 64 bits.
+/// The largest addend: its sum with any offset in a section fits in 64 bits.
 const MAX_ADDEND: u64 = 1 << 62;
 
-/// The symbol by which GCC's linker plugin recognizes an object without machine code (GCC's `toplev.cc`).
+/// The symbol that marks an object without machine code for GCC's linker plugin (GCC's `toplev.cc`).
 const SLIM_LTO: &str = "__gnu_lto_slim";
 
 impl<'a> Object<'a> {
     /// Reads the relocatable object `bytes`; `name` is for messages.
     ///
-    /// Compressed debug sections (`SHF_COMPRESSED`, zlib) are given uncompressed, because
-    /// relocation offsets count so.
+    /// Compressed debug sections (`SHF_COMPRESSED`, zlib) are decompressed, because relocation offsets refer to the
+    /// decompressed content.
     ///
     /// # Errors
     /// [`Error::WrongKind`] if this is not a relocatable object for a supported machine. [`Error::Damaged`] if it
@@ -84,7 +84,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Refuses a file whose sections claim more content than there is.
+/// Refuses a file whose sections claim more content than the file has.
 fn check_total_size(file: &ElfFile<'_>) -> Result<()> {
     let content = file.sections.iter().filter(|header| !matches!(header.sh_type, SHT_NOBITS | SHT_NULL));
     let total = content.fold(0u64, |total, header| total.saturating_add(header.sh_size));
@@ -92,7 +92,7 @@ fn check_total_size(file: &ElfFile<'_>) -> Result<()> {
     if total <= length {
         return Ok(());
     }
-    // A single section beyond the end is the likelier cause, and the clearer message.
+    // A single section beyond the end is the likelier cause, with a clearer message.
     for index in 0..file.sections.len() {
         file.content(index)?;
     }
@@ -122,7 +122,7 @@ fn sections<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Section<
             Cow::Borrowed(&[][..])
         } else if flags & u64::from(SHF_COMPRESSED) != 0 {
             if flags & u64::from(SHF_ALLOC) != 0 {
-                let problem = "is compressed; expected a section that is loaded to be as it is";
+                let problem = "is compressed, although it is loaded; expected an uncompressed section";
                 return Err(file.damaged(file.describe(index), problem));
             }
             flags &= !u64::from(SHF_COMPRESSED);
@@ -164,7 +164,7 @@ fn sections<'a>(file: &ElfFile<'a>, table: Option<usize>) -> Result<Vec<Section<
 fn link_order(file: &ElfFile<'_>, index: usize) -> Result<Option<SectionIndex>> {
     let header = &file.sections[index];
     let target = header.sh_link as usize;
-    // Link 0 is allowed: the section is ordered by nothing.
+    // Link 0 is allowed: the section has no order.
     if header.sh_flags & u64::from(SHF_LINK_ORDER) == 0 || target == 0 {
         return Ok(None);
     }
@@ -175,8 +175,8 @@ fn link_order(file: &ElfFile<'_>, index: usize) -> Result<Option<SectionIndex>> 
     Ok(Some(SectionIndex::from(target)))
 }
 
-/// By how many bytes a symbol may lie behind the end of its section. GCC's section anchors do for ARM: local labels at
-/// distances of up to 8 KiB, from which code reaches the variables in front of them and behind.
+/// Returns the number of bytes by which a symbol may lie beyond the end of its section. GCC's section anchors for ARM
+/// do so: they are local labels up to 8 KiB apart, from which code reaches the variables before and after them.
 fn reach_behind(file: &ElfFile<'_>, symbol: &Sym, name: &str, section: &Section<'_>) -> u64 {
     let is_label = symbol.st_bind() == STB_LOCAL && symbol.st_type() == STT_NOTYPE && name.starts_with(".L");
     let is_data = section.flags & u64::from(SHF_EXECINSTR) == 0;
@@ -193,19 +193,19 @@ fn decompress(file: &ElfFile<'_>, index: usize, content: &[u8]) -> Result<Vec<u8
             file: file.name.clone(),
             place: place(),
             problem: format!(
-                "compression method {}; only zlib is known, build with uncompressed debug sections",
+                "compression method {}; only zlib is supported, build with uncompressed debug sections",
                 header.ch_type
             ),
         });
     }
     let stream = &content[CompressionHeader::size(file.ctx)..];
     let mut data = Vec::new();
-    // One byte more than promised is enough to see that there is more. zlib expands at most
-    // 1032-fold, so that the content bounds the memory.
+    // One byte more than declared is enough to detect excess. zlib expands at most 1032-fold, so the content bounds the
+    // memory.
     let result =
         flate2::read::ZlibDecoder::new(stream).take(header.ch_size.saturating_add(1)).read_to_end(&mut data);
     if result.is_err() || data.len() as u64 != header.ch_size {
-        let problem = format!("does not decompress to the {} bytes it promises", header.ch_size);
+        let problem = format!("does not decompress to the {} bytes that it declares", header.ch_size);
         return Err(file.damaged(place(), problem));
     }
     Ok(data)
@@ -293,7 +293,7 @@ fn symbols<'a>(
     Ok(symbols)
 }
 
-/// Reads relocation section `index` into the section that it is about.
+/// Reads relocation section `index` into the section that it applies to.
 fn relocations(
     file: &ElfFile<'_>,
     index: usize,
@@ -331,7 +331,7 @@ fn relocations(
             file: file.name.clone(),
             place: place(),
             problem: format!(
-                "relocation {} has no meaning in an object for {machine} that kshrink knows",
+                "relocation {} is not supported in an object for {machine}",
                 reloc::name(machine, raw.r_type)
             ),
         })?;
@@ -360,7 +360,7 @@ fn relocations(
             addend,
         });
     }
-    // gas writes them in order. A stable sort, because the order of those at one offset has a meaning.
+    // gas writes them in order. Use a stable sort, because the order of relocations at one offset is significant.
     section.relocs.sort_by_key(|reloc| reloc.offset);
     Ok(())
 }

@@ -1,10 +1,9 @@
 //! Relocations of every supported machine under one set of names.
 //!
-//! A rewriter moves fields and retargets them; it seldom computes them, because `ld` does that. So
-//! a relocation keeps the machine's own number, to be written back, and beside it only what a
-//! rewriter asks: is this the address of something, a distance, a branch? The numbers in these
-//! tables are those that gcc, gas and the kernel use; anything else is refused on reading rather
-//! than guessed.
+//! A rewriter moves fields and changes their targets; it seldom computes them, because `ld` does that. A relocation
+//! therefore keeps the machine's own number, to be written back, and adds only the properties that a rewriter needs: is
+//! this an address, a distance, a branch? These tables contain the numbers that gcc, gas and the kernel use; the reader
+//! refuses all others rather than guess.
 
 use goblin::elf::header::{EM_386, EM_AARCH64, EM_ARM, EM_X86_64};
 use goblin::elf::reloc::*;
@@ -12,15 +11,15 @@ use goblin::elf::reloc::*;
 use crate::index::SymbolIndex;
 use crate::machine::Machine;
 
-/// One relocation, with the addend explicit whether the file had it in the table (RELA) or in the
-/// section's bytes (REL).
+/// One relocation. Its addend is explicit, whether the file stores it in the table (RELA) or in the section's bytes
+/// (REL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reloc {
-    /// Offset in bytes within the section of the field that is relocated.
+    /// Offset in bytes of the relocated field within the section.
     pub offset: u64,
     /// The machine's own relocation number (`R_386_32`, …), to write it back.
     pub r_type: u32,
-    /// What it computes.
+    /// The formula.
     pub class: RelocClass,
     /// Width in bytes of the field; 0 for a marker that changes nothing.
     pub width: u8,
@@ -30,35 +29,33 @@ pub struct Reloc {
     pub addend: i64,
 }
 
-/// What a relocation computes, in the terms of the System V ABI supplements: S symbol, A addend,
-/// P place.
+/// The formula of a relocation, in the terms of the System V ABI supplements: S symbol, A addend, P place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RelocClass {
     /// S + A.
     Absolute,
     /// S + A - P.
     Relative,
-    /// Like [`RelocClass::Relative`], and may go through a procedure linkage table: only calls and
-    /// jumps carry it. On ARM and AArch64 the field is the branch instruction, in the machine's
-    /// coding.
+    /// Like [`RelocClass::Relative`], but possibly through a procedure linkage table: only calls and jumps have this
+    /// class. On ARM and AArch64 the field is the branch instruction, in the machine's encoding.
     Branch,
     /// Through the global offset table, or relative to it.
     Got,
     /// Thread-local storage.
     Tls,
-    /// A field inside an instruction in the machine's own coding (ARM immediates, AArch64 pages).
+    /// A field inside an instruction in the machine's own encoding (ARM immediates, AArch64 pages).
     Instruction,
-    /// The distance of an instruction from a place near by, in the machine's coding, that the assembler resolves
-    /// (literals of ARM). It never is in a file.
+    /// The distance from an instruction to a nearby place, in the machine's encoding, that the assembler resolves
+    /// (literals of ARM). It never occurs in a file.
     Literal,
-    /// Nothing to compute (`R_*_NONE`).
+    /// No formula (`R_*_NONE`).
     None,
 }
 
-/// Class and width in bytes of relocation `r_type`, or `None` if no relocatable object for
-/// `machine` should hold it (unknown numbers, and those that only the dynamic loader reads).
+/// Returns the class and the width in bytes of relocation `r_type`, or `None` if it should not occur in a relocatable
+/// object for `machine` (unknown numbers, and those for the dynamic loader).
 ///
-/// Numbers are those of the System V ABI supplements: i386 1.1, x86-64 1.0, ARM IHI 0044 and
+/// The numbers are from the System V ABI supplements: i386 1.1, x86-64 1.0, ARM IHI 0044 and
 /// AArch64 IHI 0056.
 pub fn describe(machine: Machine, r_type: u32) -> Option<(RelocClass, u8)> {
     match machine {
@@ -69,7 +66,7 @@ pub fn describe(machine: Machine, r_type: u32) -> Option<(RelocClass, u8)> {
     }
 }
 
-/// The relocation of a word that holds an address: S + A, [`Machine::word_size`] bytes.
+/// Returns the relocation of a word that holds an address: S + A, [`Machine::word_size`] bytes.
 pub fn absolute_word(machine: Machine) -> u32 {
     match machine {
         Machine::I386 => R_386_32,
@@ -79,7 +76,7 @@ pub fn absolute_word(machine: Machine) -> u32 {
     }
 }
 
-/// The relocation of a 4-byte distance in data or in an x86 instruction: S + A - P.
+/// Returns the relocation of a 4-byte distance in data or in an x86 instruction: S + A - P.
 pub fn relative_32(machine: Machine) -> u32 {
     match machine {
         Machine::I386 => R_386_PC32,
@@ -89,10 +86,10 @@ pub fn relative_32(machine: Machine) -> u32 {
     }
 }
 
-/// The relocation of an unconditional jump to a symbol: `jmp rel32` on x86, `b` of A32 and AArch64.
+/// Returns the relocation of an unconditional jump to a symbol: `jmp rel32` on x86, `b` of A32 and AArch64.
 ///
-/// On i386 this is `R_386_PC32` and not `R_386_PLT32`: there the kernel has no procedure linkage
-/// table, and gas makes the same choice for code that is not position-independent.
+/// On i386 this is `R_386_PC32` instead of `R_386_PLT32`: the kernel has no procedure linkage table there, and gas
+/// makes the same choice for code that is not position-independent.
 pub fn branch(machine: Machine) -> u32 {
     match machine {
         Machine::I386 => R_386_PC32,
@@ -102,8 +99,8 @@ pub fn branch(machine: Machine) -> u32 {
     }
 }
 
-/// Bytes from a field of class [`RelocClass::Branch`] to where the processor counts from, if that depends on the
-/// relocation alone (ARM: the program counter is two instructions ahead).
+/// Returns the bytes from a field of class [`RelocClass::Branch`] to the address that the processor counts from, if the
+/// relocation alone determines that (ARM: the program counter is two instructions ahead).
 pub fn branch_bias(machine: Machine, r_type: u32) -> Option<u8> {
     match (machine, r_type) {
         (Machine::Arm, R_ARM_PC24 | R_ARM_PLT32 | R_ARM_CALL | R_ARM_JUMP24) => Some(8),
@@ -112,8 +109,8 @@ pub fn branch_bias(machine: Machine, r_type: u32) -> Option<u8> {
     }
 }
 
-/// Whether a relocation can name any place of a program: other than a branch on a condition of Thumb code that has a relocation
-/// (1 MiB), a branch in one or two bytes, and a load or an address by a short distance (AAELF32, relocation codes).
+/// Whether a relocation reaches any place of a program. The exceptions are a relocated conditional branch of Thumb code
+/// (1 MiB), a branch in one or two bytes, and a load or an address with a short distance (AAELF32, relocation codes).
 pub fn reaches_everywhere(machine: Machine, r_type: u32) -> bool {
     match machine {
         Machine::I386 => !matches!(r_type, R_386_PC8 | R_386_PC16),
@@ -130,9 +127,9 @@ pub fn reaches_everywhere(machine: Machine, r_type: u32) -> bool {
     }
 }
 
-/// The ABI's name of a relocation, `R_386_PC32`; `R_I386_200 (unknown)` where it has none.
+/// Returns the ABI's name of a relocation, `R_386_PC32`; `R_I386_200 (unknown)` if it has none.
 pub fn name(machine: Machine, r_type: u32) -> String {
-    // goblin's tables lack R_*_NONE, and call some of ARM's by the older names of the same numbers.
+    // goblin's tables lack R_*_NONE, and use older names for some of ARM's numbers.
     if r_type == 0 {
         let prefix = if machine == Machine::I386 { "386".into() } else { machine.to_string() };
         return format!("R_{}_NONE", prefix.to_uppercase());
@@ -211,7 +208,7 @@ fn describe_x86_64(r_type: u32) -> Option<(RelocClass, u8)> {
 fn describe_arm(r_type: u32) -> Option<(RelocClass, u8)> {
     use RelocClass::*;
     Some(match r_type {
-        // V4BX marks a `bx` that ld would rewrite for ARMv4 if asked to.
+        // V4BX marks a `bx` that ld rewrites for ARMv4 on request.
         R_ARM_NONE | R_ARM_V4BX => (None, 0),
         R_ARM_ABS32 | R_ARM_ABS32_NOI | R_ARM_TARGET1 => (Absolute, 4),
         R_ARM_ABS16 => (Absolute, 2),
@@ -238,7 +235,7 @@ fn describe_aarch64(r_type: u32) -> Option<(RelocClass, u8)> {
     use RelocClass::*;
     /// `R_AARCH64_NONE` before the ABI was final.
     const OLD_NONE: u32 = 256;
-    /// `R_AARCH64_PLT32`: a data word, which gas makes for static call tables.
+    /// `R_AARCH64_PLT32`: a data word, which gas emits for static call tables.
     const PLT32: u32 = 314;
     Some(match r_type {
         R_AARCH64_NONE | OLD_NONE => (None, 0),
@@ -262,9 +259,9 @@ fn describe_aarch64(r_type: u32) -> Option<(RelocClass, u8)> {
     })
 }
 
-/// Whether a relocation of class [`RelocClass::Got`] or [`RelocClass::Tls`] names a place by its distance from the global
-/// offset table or the thread pointer, so that the place may be any, and not an entry of a table that the linker makes
-/// for a symbol (i386 ABI supplement, section 4.4; x86-64 psABI, section 4.4.1).
+/// Whether a relocation of class [`RelocClass::Got`] or [`RelocClass::Tls`] is a distance from the global offset table
+/// or the thread pointer. It can then target any place, not only a table entry that the linker makes for a symbol (i386
+/// ABI supplement, section 4.4; x86-64 psABI, section 4.4.1).
 pub fn is_distance(machine: Machine, r_type: u32) -> bool {
     match machine {
         Machine::I386 => matches!(r_type, R_386_GOTOFF | R_386_TLS_LE | R_386_TLS_LE_32 | R_386_TLS_LDO_32),

@@ -1,4 +1,4 @@
-//! The symbol rules of a link: which of several symbols with one name wins.
+//! The symbol rules of a link, which select one of several symbols with the same name.
 //!
 //! | entered ↓, so far → | undefined | common | weak definition | strong definition |
 //! | --- | --- | --- | --- | --- |
@@ -7,11 +7,10 @@
 //! | weak definition | it | - | - | - |
 //! | strong definition | it | it | it | error, unless both are the same absolute value |
 //!
-//! (`-`: nothing changes.) This is the table in `bfd/linker.c` without the rows for shared
-//! libraries and warnings, plus ELF's rule that a weak definition does not displace a common one.
-//! Visibility merges to the most restrictive (gABI, chapter 4, "Symbol Table"). A symbol in a
-//! section that is dropped, because an earlier object holds the same COMDAT group, counts as a
-//! reference.
+//! (`-`: no change.) This is the table in `bfd/linker.c` without the rows for shared libraries and warnings, plus ELF's
+//! rule that a weak definition does not displace a common one. Visibility merges to the most restrictive (gABI, chapter
+//! 4, "Symbol Table"). A symbol in a section that is dropped, because an earlier object holds the same COMDAT group, is
+//! treated as a reference.
 
 use goblin::elf::sym::STT_SECTION;
 use indexmap::IndexMap;
@@ -32,30 +31,30 @@ pub(crate) struct Resolver<'a> {
     groups: FxHashSet<&'a str>,
 }
 
-/// Who defines what is entered.
+/// The owner of the definitions that are entered.
 #[derive(Clone, Copy)]
 pub(crate) enum Definer {
     Object(ObjectIndex),
     Beside,
 }
 
-/// What entering an object found.
+/// The result of entering an object.
 pub(crate) struct Entered {
-    /// For each symbol its global.
+    /// The global of each symbol.
     pub globals: Vec<Option<GlobalIndex>>,
-    /// Sections that an earlier object holds already.
+    /// Sections that an earlier object already holds.
     pub discarded: Vec<SectionIndex>,
 }
 
 impl<'a> Resolver<'a> {
-    /// Something outside refers to this name.
+    /// Records a reference from outside to this name.
     pub fn need(&mut self, name: &'a str) {
         let needed =
             Global { definition: Definition::Undefined, weak: false, visibility: 0, used_beside: true };
         self.globals.insert(name, needed);
     }
 
-    /// Enters an object, or gives the symbol that it defines for the second time.
+    /// Enters an object, or returns the symbol that it defines for the second time.
     pub fn enter(&mut self, object: &Object<'a>, definer: Definer) -> Result<Entered, GlobalIndex> {
         let discarded = self.enter_groups(object);
         let mut globals = vec![None; object.symbols.len()];
@@ -78,13 +77,12 @@ impl<'a> Resolver<'a> {
         Ok(Entered { globals, discarded })
     }
 
-    /// Enters the section groups of an object, and gives the sections of those that are there
-    /// already.
+    /// Enters the section groups of an object, and returns the sections that are already there.
     fn enter_groups(&mut self, object: &Object<'a>) -> Vec<SectionIndex> {
         let mut discarded = Vec::new();
         for group in object.groups.iter().filter(|group| group.flags & GRP_COMDAT != 0) {
             let signature = object.symbol(group.signature);
-            // gas may name a group by the symbol of its section.
+            // gas may name a group by its section's symbol.
             let name = match signature.place {
                 Place::Section(section) if signature.kind == STT_SECTION => object.section(section).name,
                 _ => signature.name,
@@ -159,7 +157,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// `STV_INTERNAL` (1) is the most restrictive, then hidden (2), protected (3) and default (0).
+/// Merges visibilities: `STV_INTERNAL` (1) is the most restrictive, then hidden (2), protected (3) and default (0).
 fn most_restrictive(one: u8, other: u8) -> u8 {
     match (one, other) {
         (0, visibility) | (visibility, 0) => visibility,

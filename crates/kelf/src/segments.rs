@@ -1,4 +1,4 @@
-//! The segments of a linked file that are loaded: where what runs at an address lies in memory at first.
+//! The loaded segments of a linked file, which map addresses to load addresses.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use scroll::Pread;
 use crate::error::Result;
 use crate::headers::ElfFile;
 
-/// The segments that are loaded, in the order of the program headers.
+/// The loaded segments, in the order of the program headers.
 #[derive(Clone, Debug)]
 pub(crate) struct Segments(Vec<ProgramHeader>);
 
@@ -39,8 +39,7 @@ impl Segments {
         Ok(Segments(segments))
     }
 
-    /// Where what runs at `address` is loaded. The end of a segment belongs to it unless another one
-    /// begins there.
+    /// Returns the load address of `address`. The end of a segment belongs to it unless another segment begins there.
     pub fn load_address(&self, address: u64) -> u64 {
         let holds = |segment: &&ProgramHeader| {
             (segment.p_vaddr..segment.p_vaddr + segment.p_memsz).contains(&address)
@@ -50,7 +49,7 @@ impl Segments {
         segment.map_or(address, |segment| address - segment.p_vaddr + segment.p_paddr)
     }
 
-    /// Where what runs at the addresses of `range` is loaded.
+    /// Returns the load addresses of `range`.
     pub fn load_range(&self, range: Range<u64>) -> Range<u64> {
         let start = self.load_address(range.start);
         start..start.saturating_add(range.end - range.start)
@@ -73,11 +72,11 @@ mod tests {
             segment(0, 0x120_0000, 0x2_0000),
             segment(0xffff_ffff_8122_0000, 0x122_0000, 0x10_0000),
         ]);
-        // __init_begin is at the end of the first segment, where no other one begins.
+        // __init_begin is at the end of the first segment, and no other segment begins there.
         let init = segments.load_range(0xffff_ffff_8120_0000..0xffff_ffff_8132_0000);
         assert_eq!(init, 0x120_0000..0x132_0000);
         assert_eq!(segments.load_range(0..0x2_0000), 0x120_0000..0x122_0000);
-        // Without program headers, addresses are what they are.
+        // Without program headers, addresses are unchanged.
         assert_eq!(Segments(Vec::new()).load_address(0x1000), 0x1000);
     }
 }

@@ -1,9 +1,9 @@
 //! The size table: the columns of Table I of Chanet et al. 2007, "Automated reduction of the memory
 //! footprint of the Linux kernel", for one linked kernel or program.
 //!
-//! The figures are of sections and not of segments or files: padding between sections would hide
-//! what a rewriter gains until it crosses a page. Everything that takes memory counts as text if it
-//! is executable and as data otherwise; `.brk` is given back at boot and counts nowhere.
+//! The figures are sums of sections, not of segments or files: padding between sections would hide the gain of a
+//! rewriter until it crosses a page. Everything that takes memory is text if it is executable and data otherwise;
+//! `.brk` is freed at boot and appears nowhere.
 //!
 //! Memory between `__init_begin` and `__init_end` is freed after boot. Sections are compared with these two by *load*
 //! address: on x86-64, `.data..percpu` runs at address 0 but is loaded, and freed, among the init sections. A section
@@ -30,23 +30,22 @@ use crate::segments::Segments;
 pub struct SizeTable {
     /// The file.
     pub path: PathBuf,
-    /// Executable sections that stay after boot.
+    /// Executable sections that remain after boot.
     pub text: u64,
-    /// Other sections that stay after boot: read-only, writable and zero-initialised.
+    /// Other sections that remain after boot: read-only, writable and zero-initialised.
     pub data: u64,
-    /// What is frozen, in a kernel with frozen parts.
+    /// The frozen parts, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen: Option<FrozenSizes>,
     /// Executable sections that are freed after boot.
     pub init_text: u64,
     /// Other sections that are freed after boot.
     pub init_data: u64,
-    /// What has to be loaded: all sections with content.
+    /// The content to load: all sections with content.
     pub image: u64,
-    /// That content through `gzip -9`.
+    /// The same content through `gzip -9`.
     pub compressed_image: u64,
-    /// The boot image that the kernel build makes (`bzImage`, `zImage`, `Image.gz`), if it is
-    /// there.
+    /// The boot image of the kernel build (`bzImage`, `zImage`, `Image.gz`), if it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot_image: Option<u64>,
     /// Memory taken during boot: `text + data + init_text + init_data`.
@@ -59,9 +58,8 @@ impl SizeTable {
     /// Measures the linked kernel or program at `path`. A program has no init sections.
     ///
     /// # Errors
-    /// [`Error::Read`] if it cannot be read, [`Error::WrongKind`] if it is not a linked ELF file,
-    /// [`Error::Damaged`] if it is not whole, [`Error::Build`] for a kernel whose symbols were
-    /// stripped.
+    /// [`Error::Read`] if it cannot be read, [`Error::WrongKind`] if it is not a linked ELF file, [`Error::Damaged`] if
+    /// it is incomplete, [`Error::Build`] for a kernel without symbols.
     pub fn of(path: &Path) -> Result<SizeTable> {
         let bytes = read_linked(path)?;
         let expected = "a linked kernel (vmlinux) or program";
@@ -113,8 +111,7 @@ impl SizeTable {
         Ok(table)
     }
 
-    /// The columns in order with their names; the boot image is `None` where there is none, and what is frozen where
-    /// nothing is.
+    /// Returns the columns in order with their names; `None` for a missing boot image and missing frozen parts.
     pub fn columns(&self) -> [(&'static str, Option<u64>); 12] {
         [
             ("text", Some(self.text)),
@@ -133,19 +130,19 @@ impl SizeTable {
     }
 }
 
-/// Whether a section counts: it is allocated, not freed at boot (`.brk`), and not the zero-initialised thread storage
-/// of a program, of which only threads have copies.
+/// Whether a section takes memory: it is allocated, not freed at boot (`.brk`), and not the zero-initialised thread
+/// storage of a program, of which only threads have copies.
 fn takes_memory(header: &SectionHeader, name: &str) -> bool {
     let thread_storage = header.sh_flags & u64::from(SHF_TLS) != 0 && header.sh_type == SHT_NOBITS;
     header.sh_flags & u64::from(SHF_ALLOC) != 0 && !thread_storage && !is_given_back(name)
 }
 
-/// Whether a section of this name, of a kernel or of its objects, is given back at boot, so that it counts in no figure.
+/// Whether a section with this name, in a kernel or its objects, is freed at boot and therefore in no figure.
 pub fn is_given_back(name: &str) -> bool {
     matches!(name, ".brk" | ".bss..brk")
 }
 
-/// A sink that counts.
+/// A sink that counts bytes.
 struct Count(u64);
 
 impl Write for Count {
@@ -159,7 +156,7 @@ impl Write for Count {
     }
 }
 
-/// Addresses of `__init_begin` and `__init_end`; `None` for a user program.
+/// Returns the addresses of `__init_begin` and `__init_end`; `None` for a user program.
 fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
     let symbols = match file.symbol_table()? {
         Some(table) => file.symbols(table)?,
@@ -193,12 +190,12 @@ fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
     }
 }
 
-/// Bytes that two ranges share.
+/// Returns the number of bytes in both ranges.
 fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
     one.end.min(other.end).saturating_sub(one.start.max(other.start))
 }
 
-/// Size of the boot image that was built with the kernel at `path`.
+/// Returns the size of the boot image that was built with the kernel at `path`.
 fn boot_image(machine: Machine, path: &Path) -> Option<u64> {
     let names = match machine {
         Machine::I386 | Machine::X86_64 => ["arch/x86/boot/bzImage", "bzImage"],

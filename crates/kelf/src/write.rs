@@ -1,17 +1,14 @@
 //! Writes a relocatable object: [`Object`] in, bytes out.
 //!
-//! The mirror of [`crate::read`]. The low-level `Writer` of the crate `object` does the encoding;
-//! it takes any number of sections with equal names, which is what layout by section order needs,
-//! and moves section numbers beyond 65,279 out of their 16-bit fields. Three things are decided
-//! here:
+//! The inverse of [`crate::read`]. The low-level `Writer` of the crate `object` does the encoding. It accepts any
+//! number of sections with equal names, which layout by section order requires, and moves section numbers beyond 65,279
+//! out of their 16-bit fields. Three things are decided here:
 //!
-//! - The file's own tables are made anew. Sections keep their order but not their numbers: groups
-//!   come first, because they have to precede their members, and each table of relocations follows
-//!   at the end.
+//! - The file's own tables are generated anew. Sections keep their order but not their numbers: groups come first,
+//!   because they must precede their members, and the relocation tables come last.
 //! - ELF requires local symbols before global ones. Symbols are therefore reordered, each kind in the given order (a
 //!   `STT_FILE` symbol precedes its locals), and every reference is renumbered.
-//! - On REL machines the addend goes into the section's bytes, whatever was there. The section is
-//!   copied only if that changes it.
+//! - On REL machines the addend is written into the section's bytes. The section is copied only if this changes it.
 
 use std::borrow::Cow;
 
@@ -24,15 +21,15 @@ use crate::reloc;
 
 mod file;
 
-/// 32-bit relocations have 24 bits for the number of the symbol.
+/// 32-bit relocations have 24 bits for the symbol number.
 const MAX_SYMBOLS_32: usize = 1 << 24;
 
 impl Object<'_> {
-    /// The object as an ELF file.
+    /// Writes the object as an ELF file.
     ///
     /// # Errors
-    /// [`Error::Unwritable`] if something refers to a section or symbol that does not exist, lies
-    /// outside its section, or does not fit its field. It names section, symbol or offset.
+    /// [`Error::Unwritable`] if something refers to a section or symbol that does not exist, is outside its section, or
+    /// does not fit its field. The error names section, symbol or offset.
     pub fn write(&self) -> Result<Vec<u8>> {
         if self.sections.first().is_none_or(|null| null.kind != SHT_NULL) {
             return Err(self.unwritable("section 0", "is not the null section"));
@@ -51,7 +48,7 @@ impl Object<'_> {
         Error::Unwritable { object: self.name.clone(), place: place.into(), problem: problem.into() }
     }
 
-    /// What is to be written of each section: its data, with addends in place on REL machines.
+    /// Returns the bytes of each section: its data, with addends in place on REL machines.
     fn contents(&self) -> Result<Vec<Cow<'_, [u8]>>> {
         let sections = self.sections.iter().enumerate();
         sections.map(|(index, section)| self.content(index, section)).collect()
@@ -75,7 +72,7 @@ impl Object<'_> {
         if let Some(target) = section.link_order {
             let target_section = self.sections.get(target.get());
             if target_section.is_none_or(Section::is_table) {
-                let problem = format!("is ordered by section {}, which is none", target.get());
+                let problem = format!("is ordered by section {}, which does not exist", target.get());
                 return Err(self.unwritable(place(), problem));
             }
         }
@@ -113,7 +110,7 @@ struct SymbolOrder {
     old: Vec<usize>,
     /// Number in the file of each symbol.
     new: Vec<u32>,
-    /// How many are local, the null symbol included.
+    /// Number of local symbols, including the null symbol.
     locals: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Where a link put the sections of an object.
+//! The addresses that a link gives the sections of an object.
 
 mod common;
 

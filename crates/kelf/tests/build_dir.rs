@@ -11,7 +11,7 @@ use kelf::{Definition, Error, InputFiles, KernelBuild, Machine, Program};
 
 const MACHINE: Machine = Machine::I386;
 
-/// A build directory like Kbuild's: objects, thin archives and recorded commands.
+/// Creates a build directory like Kbuild's: objects, thin archives and recorded commands.
 fn build(config: &str) -> Dir {
     let dir = Dir::new();
     let sources = [
@@ -34,7 +34,7 @@ fn build(config: &str) -> Dir {
         dir.write(&format!("{directory}/.{name}.cmd"), record);
     }
     dir.ar(&["cDPrST", "vmlinux.a", "kernel/strong.o", "init/main.o", "arch/x86/entry.o"]);
-    // As Kbuild does to bring head objects to the front.
+    // Like Kbuild, bring head objects to the front.
     dir.ar(&["mPiT", "kernel/strong.o", "vmlinux.a", "init/main.o"]);
     dir.ar(&["cDPrsT", "lib/lib.a", "lib/needed.o", "lib/further.o", "lib/unneeded.o"]);
     dir.ar(&["cDPrsT", "arch/x86/lib/lib.a", "arch/x86/lib/back.o"]);
@@ -57,7 +57,7 @@ fn find(dir: &Dir) -> Result<KernelBuild, Error> {
     KernelBuild::find(&dir.path("vmlinux"))
 }
 
-/// The error for a directory, which has to be bad input.
+/// Returns the error for a directory, which must be bad input.
 fn refused(dir: &Dir) -> String {
     let error = find(dir).unwrap_err();
     assert!(error.is_bad_input(), "{error}");

@@ -20,13 +20,13 @@ fn kernel(dir: &Dir, machine: Machine) -> PathBuf {
     dir.path("vmlinux")
 }
 
-/// What a symbol names, as its function's name and the offset in it.
+/// Returns the meaning of a symbol, as its function's name and the offset in it.
 fn place(functions: &Functions, name: &str, file: Option<&str>, nth: u32) -> Option<(String, u64)> {
     let (index, offset) = functions.find(name, file, nth)?;
     Some((functions.function(index).name.clone(), offset))
 }
 
-/// The name that was picked for the function at 0x10004. Linkers put global symbols in an order of their own.
+/// Returns the name picked for the function at 0x10004. Linkers put global symbols in an order of their own.
 fn shared(functions: &Functions) -> &str {
     let (index, _) = functions.at(0x10004).unwrap();
     let name = &functions.function(index).name;
@@ -106,7 +106,7 @@ fn functions_of_one_name_are_told_apart() {
     }
 }
 
-/// Linker scripts define symbols of a section whose values are elsewhere, as `__stubs_lma` of ARM kernels.
+/// Linker scripts attach symbols to a section whose values are elsewhere, such as `__stubs_lma` of ARM kernels.
 #[test]
 fn a_symbol_outside_of_its_section_is_no_function() {
     let dir = Dir::new();

@@ -1,4 +1,4 @@
-//! Every object of a real kernel. Needs a build directory with `CONFIG_VMLINUX_MAP=y`:
+//! Reads every object of a real kernel. Needs a build directory with `CONFIG_VMLINUX_MAP=y`:
 //!
 //! ```sh
 //! KSHRINK_TEST_KERNEL=/path/to/build cargo test -p kelf --test kernel -- --ignored
@@ -25,7 +25,7 @@ fn the_program_is_the_one_that_ld_linked() {
     let inputs = InputFiles::of_kernel(&build).unwrap();
     let program = Program::link(&inputs).unwrap();
     let map = fs::read_to_string(build.dir.join("vmlinux.map"))
-        .expect("the kernel has to be built with CONFIG_VMLINUX_MAP=y");
+        .expect("build the kernel with CONFIG_VMLINUX_MAP=y");
     let (_, list) = map.split_once("Archive member included to satisfy reference").unwrap();
     let members = list.split("\n\n").nth(1).unwrap().lines();
     let members = members.filter(|line| !line.starts_with(' '));
@@ -57,7 +57,7 @@ fn ld_sees_no_difference() {
     let names = program.objects.iter().map(|input| &input.object.name[..]);
     let arguments: Vec<&str> = ["-r"].into_iter().chain(names.clone()).collect();
     let link = |output| dir.ld(build.machine, &[&arguments[..], &["-o", output]].concat());
-    // Under the same names both times, because `ld` writes and prints them.
+    // Use the same names both times, because `ld` writes and prints them.
     for name in names {
         dir.write(name, fs::read(build.dir.join(name)).unwrap());
     }

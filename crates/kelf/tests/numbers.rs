@@ -1,5 +1,5 @@
-//! Sizes, offsets and alignments in objects that are absurdly large: each is refused by an error that names it, and no
-//! memory is allocated for it.
+//! Absurdly large sizes, offsets and alignments in objects: each is refused by an error that names it, without
+//! allocating memory for it.
 
 mod common;
 
@@ -9,7 +9,7 @@ use common::Dir;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_COMPRESSED};
 use kelf::{Machine, Object, Place, Symbol};
 
-/// An object in which something was changed.
+/// Returns an object after a change.
 fn changed(machine: Machine, change: impl Fn(&mut Object<'_>)) -> Vec<u8> {
     let dir = Dir::new();
     let bytes = fs::read(dir.compile(machine, "features.c", "a.o")).unwrap();
@@ -20,7 +20,7 @@ fn changed(machine: Machine, change: impl Fn(&mut Object<'_>)) -> Vec<u8> {
     written
 }
 
-/// The error for such an object.
+/// Returns the error for such an object.
 fn error(machine: Machine, change: impl Fn(&mut Object<'_>)) -> String {
     let written = changed(machine, change);
     Object::read("a.o", &written).expect_err("a damaged object").to_string()

@@ -1,4 +1,4 @@
-//! Linking: the same members of libraries are taken, and symbols mean the same definitions, as with `ld`.
+//! Linking takes the same members of libraries, and resolves symbols to the same definitions, as `ld`.
 
 mod common;
 
@@ -15,7 +15,7 @@ fn compile(dir: &Dir, machine: Machine, names: &[&str]) -> Vec<PathBuf> {
     names.iter().map(compile).collect()
 }
 
-/// File names of the objects of a program.
+/// Returns the file names of the objects of a program.
 fn names(program: &Program<'_>) -> Vec<String> {
     let base = |name: &str| {
         let name = name.rsplit_once('/').map_or(name, |(_, base)| base);
@@ -24,7 +24,7 @@ fn names(program: &Program<'_>) -> Vec<String> {
     program.objects.iter().map(|input| base(&input.object.name)).collect()
 }
 
-/// Name of the object that defines a global symbol.
+/// Returns the name of the object that defines a global symbol.
 fn definer(program: &Program<'_>, symbol: &str) -> String {
     let global = program.find(symbol).unwrap();
     assert_eq!(program.global_name(global), symbol);
@@ -38,7 +38,7 @@ fn definer(program: &Program<'_>, symbol: &str) -> String {
     }
 }
 
-/// The members that `ld -M` says it took from archives, in its order.
+/// Returns the members that `ld -M` lists as taken from archives, in its order.
 fn taken_by_ld(dir: &Dir, machine: Machine, arguments: &[&str]) -> Vec<String> {
     let all = [arguments, &["-M", "-r", "-o", "linked"]].concat();
     let map = dir.ld(machine, &all);
@@ -56,7 +56,7 @@ fn taken_by_ld(dir: &Dir, machine: Machine, arguments: &[&str]) -> Vec<String> {
 }
 
 const LIBRARIES: [(&str, &[&str]); 2] = [
-    // `back` is needed by a member of the second library only.
+    // Only a member of the second library needs `back`.
     ("one.a", &["back.o", "unneeded.o", "needed.o"]),
     ("two.a", &["optional.o", "further.o", "defines_common.o"]),
 ];
@@ -83,7 +83,7 @@ fn library_members_are_those_that_ld_takes() {
             assert_eq!(names[2..], expected, "{machine} {options}");
             assert_eq!(definer(&program, "common_word"), "defines_common.o");
             assert!(program.global(program.find("optional").unwrap()).weak);
-            // `ld` insists on the symbol map, which the last form lacks.
+            // `ld` requires the symbol map, which the last form lacks.
             if options != "cDrS" {
                 let group = ["--start-group", "one.a", "two.a", "--end-group"];
                 let arguments = [&["main.o", "strong.o"][..], &group].concat();
@@ -133,7 +133,7 @@ fn symbols_resolve_as_in_ld() {
     assert_eq!((undefined.definition, undefined.weak), (Definition::Undefined, false));
     let weak = program.global(program.find("optional").unwrap());
     assert_eq!((weak.definition, weak.weak), (Definition::Undefined, true));
-    // Every symbol resolves, and locals to themselves.
+    // Every symbol resolves; local symbols resolve to themselves.
     for (number, input) in program.objects.iter().enumerate() {
         let object = ObjectIndex::from(number);
         for (index, symbol) in input.object.symbols.iter().enumerate() {
@@ -176,7 +176,7 @@ fn later_comdat_groups_are_dropped() {
         assert_eq!(second.object.section(*dropped).name, ".text.shared");
         assert!(second.is_discarded(*dropped) && !first.is_discarded(*dropped));
         assert_eq!(definer(&program, "two"), "two.o");
-        // Assembly has no symbol that names its source.
+        // Assembly has no symbol for its source.
         assert!(first.hand_written && first.source.is_none());
     }
 }
@@ -283,7 +283,7 @@ fn weak_definitions_that_are_replaced_are_wrapped() {
     let all = InputFiles::of_objects(&files[..2]).unwrap();
     let all = all.with_objects([("wrapper.o".to_owned(), wrapper)]).wrapping(&["back"]);
     let program = Program::link(&all).unwrap();
-    // What calls its own weak definition calls the wrapper, which calls the strong one.
+    // A call of an object's own weak definition reaches the wrapper, which calls the strong one.
     assert_eq!(definer(&program, "__wrap_back"), "wrapper.o");
     assert_eq!(definer(&program, "back"), "back.o");
     let own = program.objects[0].object.symbols.iter().find(|symbol| symbol.name == "__wrap_back");

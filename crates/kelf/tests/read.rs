@@ -10,19 +10,19 @@ use kcli::Fault;
 use kelf::{Error, Machine, Object, Place, RelocClass, reloc};
 use kshrink_tests::process::run;
 
-/// Section by name.
+/// Finds a section by name.
 fn section<'o, 'a>(object: &'o Object<'a>, name: &str) -> &'o kelf::Section<'a> {
     let found = object.sections.iter().find(|section| section.name == name);
     found.unwrap_or_else(|| panic!("{} has no section {name}", object.name))
 }
 
-/// Symbol by name.
+/// Finds a symbol by name.
 fn symbol<'o, 'a>(object: &'o Object<'a>, name: &str) -> &'o kelf::Symbol<'a> {
     let found = object.symbols.iter().find(|symbol| symbol.name == name);
     found.unwrap_or_else(|| panic!("{} has no symbol {name}", object.name))
 }
 
-/// Name, addend and target of each relocation in `.text`.
+/// Returns the name and addend of each relocation in `.text`.
 fn relocations(machine: Machine) -> Vec<(String, i64)> {
     let dir = Dir::new();
     let path = dir.compile(machine, &format!("{machine}.S"), "a.o");
@@ -288,7 +288,7 @@ fn every_truncation_is_an_error() {
 
 #[test]
 fn no_damage_makes_the_reader_panic() {
-    // A linear congruential generator: the same damage every time.
+    // A linear congruential generator: the damage is reproducible.
     let mut state = 12345u64;
     let mut random = move |limit: usize| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -309,7 +309,7 @@ fn no_damage_makes_the_reader_panic() {
                     };
                     damaged[at] = [0, 1, 0x7f, 0xff, random(256) as u8][random(5)];
                 }
-                // What is read can be written, or refused, without a panic as well.
+                // An object that was read must be written, or refused, without a panic as well.
                 if let Ok(object) = Object::read("a.o", &damaged) {
                     let _ = object.write();
                 }

@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 use common::{Dir, fixture};
 use kelf::{FrozenSizes, Machine, SizeTable};
 
-/// Links the kernel in miniature.
+/// Links a miniature kernel.
 fn kernel(dir: &Dir, name: &str) -> PathBuf {
     dir.compile(Machine::X86_64, "size/kernel.S", "kernel.o");
     let script = fixture("size/kernel.lds").display().to_string();
@@ -32,7 +32,7 @@ fn sections_are_counted_where_they_are_loaded() {
     let dir = Dir::new();
     let table = SizeTable::of(&kernel(&dir, "vmlinux")).unwrap();
     assert_eq!(table.text, 100);
-    // .rodata, the part of .straddling before __init_begin, .bss; not .brk.
+    // .rodata, the part of .straddling before __init_begin, and .bss, but not .brk.
     assert_eq!(table.data, 50 + 24 + 1000);
     assert_eq!(table.init_text, 30);
     // The rest of .straddling, .data..percpu by its load address, .init.data.
@@ -186,7 +186,7 @@ fn no_damage_makes_it_panic() {
 fn closed_pipe_is_success() {
     let dir = Dir::new();
     let vmlinux = kernel(&dir, "vmlinux");
-    // More than a pipe holds, so that a write finds it closed.
+    // The output exceeds a pipe's capacity, so a write finds it closed.
     let mut command = Command::new(env!("CARGO_BIN_EXE_kelf"));
     command.args(["size", "--json"]).args(vec![&vmlinux; 500]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

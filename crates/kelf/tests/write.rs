@@ -1,4 +1,4 @@
-//! Writing objects: reading what was written gives the same object, and `ld` links it to the same file.
+//! Writing objects: reading the written file gives the same object, and `ld` links it to the same file.
 
 mod common;
 
@@ -39,12 +39,12 @@ fn ld_sees_no_difference() {
     }
 }
 
-/// An object that is made in memory, not read from a file.
+/// Creates an object in memory.
 fn fresh(machine: Machine) -> Object<'static> {
     Object {
         name: "fresh.o".into(),
         machine,
-        // EABI 5, without which ARM's ld refuses to link.
+        // EABI 5, which ARM's ld requires.
         flags: if machine == Machine::Arm { 0x0500_0000 } else { 0 },
         sections: vec![Section::null()],
         symbols: vec![Symbol::null()],
@@ -92,7 +92,7 @@ fn more_sections_than_sixteen_bits_count() {
         let mut object = fresh(machine);
         const COUNT: u32 = 70_000;
         for number in 1..=COUNT {
-            // The addend is in place already, so that what is read compares equal.
+            // The addend is already in place, so that the object that is read compares equal.
             let in_place = if machine.is_rela() { 0 } else { 1 };
             let mut section = text(vec![in_place, 0, 0, 0, 0, 0, 0, 0]);
             // Each word holds the address of the next section's symbol.

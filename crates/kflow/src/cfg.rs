@@ -1,11 +1,11 @@
-//! What the analyses ask of a control-flow graph.
+//! The view of a control-flow graph that the analyses need.
 
 /// The number of a block of a graph; 0 is the entry.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlockIndex(pub u32);
 
 impl BlockIndex {
-    /// The number as a `usize`, to index a slice.
+    /// Returns the number as a `usize`, to index a slice.
     pub fn get(self) -> usize {
         self.0 as usize
     }
@@ -17,16 +17,16 @@ impl From<usize> for BlockIndex {
     }
 }
 
-/// A control-flow graph: that of a function, for one.
+/// A control-flow graph, for example of a function.
 pub trait Cfg {
-    /// How many blocks there are; at least one.
+    /// Returns the number of blocks; at least one.
     fn blocks(&self) -> usize;
 
-    /// The successors of a block, each once.
+    /// Returns the successors of a block, each once.
     fn successors(&self, block: BlockIndex) -> &[BlockIndex];
 
-    /// Whether a block ends with a jump that adds no facts, so that the states of all such jumps to the same blocks
-    /// can be joined once.
+    /// Whether a block ends with a jump that adds no facts, so that the states of all such jumps to the same blocks can
+    /// be joined once.
     fn has_plain_jump(&self, _block: BlockIndex) -> bool {
         false
     }

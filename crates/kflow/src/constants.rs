@@ -1,5 +1,4 @@
-//! Numbers that are the same throughout a program: what is known of values across functions, and memory that nothing
-//! writes.
+//! Numbers that are the same throughout a program: values known across functions, and memory that nothing writes.
 
 use std::ops::Range;
 
@@ -9,7 +8,7 @@ use smallvec::SmallVec;
 
 use crate::values::{Element, Names, Term, TermSet};
 
-/// How many constants a value is one of, as far as other functions are told.
+/// Maximum number of constants in a set that is propagated to other functions.
 const MAX_CONSTANTS: usize = 24;
 
 /// A number, or the address of a symbol plus a number.
@@ -17,7 +16,7 @@ const MAX_CONSTANTS: usize = 24;
 pub struct Constant {
     /// The symbol.
     pub symbol: Option<Symbol>,
-    /// The number, or what is added to the address.
+    /// The number, or the addend of the address.
     pub number: u64,
 }
 
@@ -26,12 +25,12 @@ pub struct Constant {
 pub struct ConstantSet(SmallVec<[Constant; 1]>);
 
 impl ConstantSet {
-    /// Anything.
+    /// Returns the set of all values.
     pub fn any() -> ConstantSet {
         ConstantSet::default()
     }
 
-    /// One of these, or anything if there are too many of them, or none.
+    /// Returns the set of these constants, or of all values if there are none or too many.
     pub fn of(constants: impl IntoIterator<Item = Constant>) -> ConstantSet {
         let mut set: SmallVec<[Constant; 1]> = constants.into_iter().collect();
         set.sort_unstable();
@@ -39,24 +38,24 @@ impl ConstantSet {
         if set.len() > MAX_CONSTANTS { ConstantSet::any() } else { ConstantSet(set) }
     }
 
-    /// What of a value is known to every function.
+    /// Converts a value of a function to the constants that are valid in every function.
     pub fn of_value(value: &TermSet, names: &Names) -> ConstantSet {
         let constants: Option<SmallVec<[Constant; 1]>> =
             value.elements().iter().map(|&term| names.as_constant(term)).collect();
         constants.map_or(ConstantSet::any(), ConstantSet::of)
     }
 
-    /// Whether nothing is known.
+    /// Whether nothing is known of the value.
     pub fn is_any(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The constants, in order; none if it may be anything.
+    /// Returns the constants, in order; none if the value may be anything.
     pub fn constants(&self) -> &[Constant] {
         &self.0
     }
 
-    /// Makes it hold for `other` too.
+    /// Adds the elements of `other`.
     pub fn join(&mut self, other: &ConstantSet) {
         if self != other {
             let both = self.is_any() || other.is_any();
@@ -65,7 +64,7 @@ impl ConstantSet {
         }
     }
 
-    /// The same as a value of a function.
+    /// Converts the set to a value of a function.
     pub fn value(&self, names: &mut Names) -> TermSet {
         let terms = self.0.iter().map(|constant| match constant.symbol {
             Some(symbol) => names.symbol(symbol, constant.number as i64),
@@ -75,7 +74,7 @@ impl ConstantSet {
     }
 }
 
-/// Memory that always holds what it holds in the beginning, by the symbols that it is addressed by.
+/// Memory that never changes its initial content, by the symbols that address it.
 #[derive(Clone, Debug, Default)]
 pub struct ConstantMemory {
     pieces: FxHashMap<Symbol, Piece>,
@@ -84,11 +83,11 @@ pub struct ConstantMemory {
 /// The content at a symbol.
 #[derive(Clone, Debug, Default)]
 pub struct Piece {
-    /// How many bytes there are.
+    /// The number of bytes.
     pub size: u32,
-    /// The bytes; those behind them are 0.
+    /// The first bytes; the others are 0.
     pub bytes: Vec<u8>,
-    /// Fields that the linker fills in, with offset and width in bytes, in order. `None` where it is not known with what.
+    /// Fields that the linker fills in, with offset and width in bytes, in order. `None` stands for an unknown value.
     pub fields: Vec<(u32, u8, Option<Constant>)>,
 }
 
@@ -101,16 +100,16 @@ impl Piece {
     }
 }
 
-/// What memory was asked for, and what it answered: by symbol, the distance from there, and how many bytes.
+/// Requests for constant memory, by symbol, offset from it and number of bytes, and their answers.
 pub(crate) type Asked = FxHashMap<(Symbol, i64, u8), Option<Constant>>;
 
 impl ConstantMemory {
-    /// Adds what lies at a symbol.
+    /// Adds the content at a symbol.
     pub fn add(&mut self, symbol: Symbol, piece: Piece) {
         self.pieces.insert(symbol, piece);
     }
 
-    /// What `width` bytes hold, so many behind a symbol.
+    /// Returns the `width` bytes at an offset from a symbol.
     pub fn read(&self, symbol: Symbol, offset: i64, width: u8) -> Option<Constant> {
         let piece = self.pieces.get(&symbol)?;
         let start = u32::try_from(offset).ok()?;

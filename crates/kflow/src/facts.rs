@@ -1,4 +1,4 @@
-//! What is found out about a function while it is followed, for those who change it and for those that it calls.
+//! Facts about a function that its analysis finds, for its transformation and for its callees.
 
 use kisa::{Effect, Reg};
 use smallvec::SmallVec;
@@ -9,27 +9,27 @@ use crate::program::{FLAGS, Instruction};
 use crate::summary::Machine;
 use crate::values::{Names, State};
 
-/// How many words on the stack are followed into a function.
+/// Maximum number of stack words that are passed on to a callee's analysis.
 const MAX_STACK_WORDS: usize = 8;
 
-/// What is known of a block that control gets to.
+/// Facts about a block that is reached.
 #[derive(Clone, Debug)]
 pub struct Reached {
     /// The block.
     pub block: BlockIndex,
-    /// The instructions that write one register and leave a known number in it: by their places in the block, in order.
+    /// The instructions that write one register with a known number: by their indices in the block, in order.
     pub numbers: Vec<(u32, Reg, u64)>,
-    /// The instructions that load only from the frame and from memory that nobody writes: by their places, in order. Any other
-    /// load may be volatile, and somebody may wait for it.
+    /// The instructions that load only from the frame and from memory that nobody writes: by their indices, in order.
+    /// Any other load may be volatile, or another thread may depend on it.
     pub own_loads: Vec<u32>,
-    /// The targets of its computed call.
+    /// The target of its computed call.
     pub target: Option<Constant>,
-    /// Which of the ways out of it control may take.
+    /// For each of its edges, whether control may take it.
     pub taken: SmallVec<[bool; 2]>,
 }
 
 impl Reached {
-    /// The register that an instruction writes, and the number that this holds then, if both are known.
+    /// Returns the register that an instruction writes and the number that it writes, if both are known.
     pub fn number(&self, place: usize) -> Option<(Reg, u64)> {
         let found = self.numbers.binary_search_by_key(&(place as u32), |&(place, ..)| place);
         found.ok().map(|at| (self.numbers[at].1, self.numbers[at].2))
@@ -41,16 +41,16 @@ impl Reached {
     }
 }
 
-/// What is known where a function is entered.
+/// Facts on entry to a function.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) registers: SmallVec<[(Reg, ConstantSet); 3]>,
-    /// The words that are passed on the stack.
+    /// The words passed on the stack.
     pub(crate) stack: SmallVec<[ConstantSet; 4]>,
 }
 
 impl Entry {
-    /// Nothing.
+    /// Returns an entry without facts.
     pub(crate) fn any() -> Entry {
         Entry { registers: SmallVec::new(), stack: SmallVec::new() }
     }
@@ -59,7 +59,7 @@ impl Entry {
         self.registers.is_empty() && self.stack.iter().all(ConstantSet::is_any)
     }
 
-    /// What a function is passed that is called in this state, behind the instructions of the call.
+    /// Returns the arguments of a call in this state, which is the state after the instructions of the call.
     pub(crate) fn passed(state: &State, machine: Machine, names: &Names) -> Entry {
         let changed = machine.convention.map_or(0, |convention| convention.changed);
         let registers = (0..machine.registers as u8).map(Reg).filter(|reg| changed >> reg.0 & 1 != 0);
@@ -76,7 +76,7 @@ impl Entry {
         entry
     }
 
-    /// Makes it hold for `other` too.
+    /// Keeps only the facts that also hold for `other`.
     pub(crate) fn join(&mut self, other: &Entry) {
         self.registers.retain(|(reg, set)| {
             let theirs = other.registers.iter().find(|(other, _)| other == reg);
@@ -91,27 +91,27 @@ impl Entry {
     }
 }
 
-/// What is known of a function and of those that it calls. Blocks are those of the function ([`crate::FunctionCfg`]).
+/// Facts about a function and its callees. Blocks are numbered within the function ([`crate::FunctionCfg`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Facts {
     pub(crate) reached: Vec<Reached>,
-    /// The arguments on its edges that call functions: by block, and the index of the edge among those of the block.
+    /// The arguments on its edges that call functions: by block, and the index of the edge among the block's edges.
     pub(crate) passed: Vec<(BlockIndex, usize, Entry)>,
 }
 
-/// Records what the instructions of one block compute.
+/// Records the computations of one block.
 #[derive(Default)]
 pub(crate) struct Recorder {
     numbers: Vec<(u32, Reg, u64)>,
     own_loads: Vec<u32>,
     target: Option<Constant>,
-    /// How many instructions there have been, and the registers that the last one wrote.
+    /// The number of instructions so far, and the registers that the last one wrote.
     count: u32,
     written: u64,
 }
 
 impl Recorder {
-    /// Takes note of an instruction, given the state in front of it.
+    /// Records an instruction, given the state before it.
     pub(crate) fn see(&mut self, instruction: &Instruction<'_>, state: &mut State, names: &mut Names) {
         self.note_number(state, names);
         let mut loads = instruction.effects.iter().flat_map(Effect::memory_read).peekable();
@@ -127,14 +127,14 @@ impl Recorder {
         });
     }
 
-    /// What is known of the block, given the state behind its instructions.
+    /// Returns the facts about the block, given the state after its instructions.
     pub(crate) fn finish(mut self, block: BlockIndex, state: &State, names: &Names) -> Reached {
         self.note_number(state, names);
         let Recorder { numbers, own_loads, target, .. } = self;
         Reached { block, numbers, own_loads, target, taken: SmallVec::new() }
     }
 
-    /// Notes the number in the only register that the last instruction wrote.
+    /// Records the number in the only register that the last instruction wrote.
     fn note_number(&mut self, state: &State, names: &Names) {
         let reg = Reg(self.written.trailing_zeros() as u8);
         if self.written.count_ones() == 1

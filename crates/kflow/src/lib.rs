@@ -1,26 +1,28 @@
 /*!
 Values and liveness over control-flow graphs.
 
-This crate depends on the effects of instructions ([`kisa::Effect`]) only, not on kernels, programs or system calls.
-The owner of a graph provides its blocks and their content ([`Cfg`]). Why it is built as it is:
+This crate depends only on the effects of instructions ([`kisa::Effect`]), not on kernels, programs or system calls.
+The owner of a graph provides its blocks and their content ([`Cfg`]). The main design decisions:
 
-- *Effects are told apart once* ([`apply`]). An analysis says what the parts of the language mean to it
-  ([`Transfer`]): an effect that is new does not compile before every analysis has an answer, where a `match` with an
-  arm for the rest would forget what the effect writes.
-- *The solver computes states anew from those behind the predecessors* ([`solve`]), in Bourdoncle's order, instead of
-  only ever adding to them. A value that the first round of a loop assumes and the second disproves is gone in the end.
-  A block without loops around it is visited once.
-- *Relocated fields are symbols* ([`kisa::Symbol`]), so that code that is not linked yet has values like any other.
-- *Conventions are shown where code can be followed* ([`Summaries`]). A register survives a call if the code of the callee
-  gives it back on every way to a return, hand-written callees change everything, and what matters where a function
-  returns is what matters behind the calls of it ([`Liveness`]). What is called by its address, and what cannot be
-  followed, is believed to keep to a [`Convention`], if the program has one; compiled callers do so too. The pass
-  `exercise` of kopt overwrites what does not matter in front of every block, and programs do what they did.
-- *Memory may be written by others at any time*, except frames whose address has not escaped and memory that nothing
-  writes ([`constants::ConstantMemory`]). Two loads from one place are two unknowns.
-- *What has not changed is not followed again* ([`Remembered`]): what a function does is found once for each thing that is
-  known of those that it calls, also where a program is analysed again that has become another one in a few places.
-- *Constants go from callers to callees and back* ([`propagate`]), with the ways out of blocks that they rule out.
+- *Effects are distinguished in one place* ([`apply`]). An analysis defines the meaning of each part of the language
+  ([`Transfer`]). A new effect therefore does not compile until every analysis handles it, while a `match` with a
+  wildcard arm would ignore its writes.
+- *The solver recomputes states from those after the predecessors* ([`solve`]), in Bourdoncle's order, instead of only
+  adding to them. A value that the first round of a loop assumes and the second disproves is absent from the result. A
+  block outside loops is visited once.
+- *Relocated fields are symbols* ([`kisa::Symbol`]), so code has values before it is linked.
+- *Conventions are proved for code that can be analysed* ([`Summaries`]). A register survives a call if the callee's
+  code restores it on every path to a return, hand-written callees change everything, and the registers that are live
+  after calls of a function are live at its returns ([`Liveness`]). A function that is called by its address, or that
+  cannot be analysed, is assumed to follow a [`Convention`], if the program has one; compiled callers assume the same.
+  The pass `exercise` of kopt checks this: it overwrites dead registers before every block, and the programs must
+  behave the same.
+- *Others may write memory at any time*, except frames whose address has not escaped and memory that nothing writes
+  ([`constants::ConstantMemory`]). Two loads from one place are two unknowns.
+- *Unchanged functions are not analysed again* ([`Remembered`]): the result for a function is computed once for each
+  set of facts about its callees, even if the program changes in a few places between analyses.
+- *Constants propagate from callers to callees and back* ([`propagate`]), and so does the absence of edges that they
+  rule out.
 */
 
 mod cfg;

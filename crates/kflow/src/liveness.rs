@@ -1,39 +1,39 @@
 /*!
-Which registers, and whether the flags, matter at each point of a program: whether something may read what they hold
-before it is overwritten. The stack pointer always does, because interrupts and signals use the stack.
+Liveness: the registers, and the flags, whose contents may be read before they are overwritten, at each point of a
+program. The stack pointer is always live, because interrupts and signals use the stack.
 
-Calls are followed into the functions that are called and back to the callers that there are. The callee's code
-determines what a call reads, overwrites and preserves ([`crate::Summaries`]). Registers are live at a return if they
-are live after a call of the function. For unknown callers, the registers of the calling convention are live. For
-opaque compiled callers all are, because a compiler that knows a function's code may rely on more than the convention.
+Calls are followed into the called functions and back to the known callers. The callee's code determines what a call
+reads, overwrites and preserves ([`crate::Summaries`]). Registers are live at a return if they are live after a call of
+the function. For unknown callers, the registers of the calling convention are live. For opaque compiled callers all
+registers are live, because a compiler that knows a function's code may rely on more than the convention.
 */
 
 use crate::BlockIndex;
 use crate::program::{Callee, EVERYTHING, FunctionIndex, Program, Then};
 use crate::summary::Summaries;
 
-/// What matters in front of each block of a program.
+/// The live registers before each block of a program.
 pub struct Liveness {
     /// By block.
     before: Vec<u64>,
-    /// By function, where it returns.
+    /// By function, at its returns.
     at_return: Vec<u64>,
     /// Everywhere.
     always: u64,
 }
 
 impl Liveness {
-    /// Finds what matters where.
+    /// Computes the live registers of a program.
     pub fn of(program: &impl Program, summaries: &Summaries) -> Liveness {
         Solver::new(program, summaries).solve()
     }
 
-    /// The registers that matter in front of a block, as bits by [`kisa::Reg`], with [`crate::FLAGS`].
+    /// Returns the registers that are live before a block, as bits by [`kisa::Reg`], with [`crate::FLAGS`].
     pub fn before(&self, block: BlockIndex) -> u64 {
         self.before[block.get()] | self.always
     }
 
-    /// Those that matter behind each instruction of a block, in order.
+    /// Returns the registers that are live after each instruction of a block, in order.
     pub fn within(
         &self,
         program: &impl Program,
@@ -59,7 +59,8 @@ impl Liveness {
         behind
     }
 
-    /// What matters where a block is left, besides what deciding between its ways reads.
+    /// Returns the registers that are live on the edges out of a block. This excludes the registers that the choice of
+    /// the edge reads.
     pub fn behind(
         &self,
         program: &impl Program,
@@ -73,7 +74,7 @@ impl Liveness {
         }
     }
 
-    /// What matters behind the last instruction of a block, its exit included.
+    /// Returns the registers that are live after the last instruction of a block, including its exit.
     fn at_end(
         &self,
         program: &impl Program,
@@ -109,11 +110,11 @@ struct Solver<'p, P> {
     program: &'p P,
     summaries: &'p Summaries,
     liveness: Liveness,
-    /// By block, its function.
+    /// The function of each block.
     functions: Vec<FunctionIndex>,
-    /// By block, those whose ways lead there.
+    /// The predecessors of each block.
     from: Vec<Vec<BlockIndex>>,
-    /// By function, the blocks that return from it, to its caller or with a call of another function.
+    /// The blocks that return from each function, to its caller or by a tail call.
     returns: Vec<Vec<BlockIndex>>,
     pending: Vec<BlockIndex>,
     is_pending: Vec<bool>,

@@ -1,9 +1,9 @@
 //! The visiting order of the blocks of a function. The blocks of a loop are adjacent, its head first, and so are the
 //! blocks of inner loops (Bourdoncle's weak topological order).
 //!
-//! Interpreters end each of their operations with a computed jump, which leads to all the others. Where several jumps
-//! have the same targets, a *hub* stands between them: a node that is visited like a block and does nothing. The
-//! states of all jumps are joined there once, and not for each target again.
+//! Interpreters end each of their operations with a computed jump to all the others. If several jumps have the same
+//! targets, a *hub* is inserted between them: an empty node that is visited like a block. The states of all jumps are
+//! joined there once, instead of once for each target.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,11 +12,10 @@ use rustc_hash::FxHashMap;
 
 use crate::{BlockIndex, Cfg};
 
-/// How deep loops may be nested. Irreducible loops, with many entries, would make nearly as many levels as there are
-/// blocks.
+/// Maximum nesting depth of loops. Irreducible loops, with many entries, could have nearly as many levels as blocks.
 const MAX_DEPTH: usize = 32;
 
-/// The number of a node: a block, or one of the hubs, which come behind all blocks.
+/// The number of a node: a block, or a hub, numbered after all blocks.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct NodeIndex(u32);
 
@@ -36,10 +35,10 @@ impl EdgeIndex {
     }
 }
 
-/// The priority of a node on the worklist; the least is visited first.
+/// The priority of a node on the worklist; the lowest is visited first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Turn {
-    /// The place of the node in the order, or of the last node of the loop that has to be done first.
+    /// The position of the node in the order, or of the last node of the loop that must be finished first.
     place: u32,
     /// The head of that loop. If several loops end there, the innermost is first.
     again: Option<Reverse<u32>>,
@@ -47,20 +46,21 @@ pub(crate) struct Turn {
     pub(crate) node: NodeIndex,
 }
 
-/// The order in which nodes are visited.
+/// The visiting order of the nodes.
 pub struct Order {
     graph: Graph,
-    /// Places by node: a node comes after those that lead to it, loops aside.
+    /// The position of each node: after its predecessors, except in loops.
     place: Vec<u32>,
-    /// By node, the place of the last node of the loop that it is the head of.
+    /// For each head of a loop, the position of the last node of the loop.
     end: Vec<Option<u32>>,
-    /// The edges by the node where they end, those of lower place first; and, by node, where its own begin.
+    /// The edges grouped by the node where they end, in the order of their sources; and, by node, the start of its
+    /// group.
     arriving: Vec<EdgeIndex>,
     own: Vec<usize>,
 }
 
 impl Order {
-    /// The order of the blocks of a graph.
+    /// Computes the order of the blocks of a graph.
     pub fn of(cfg: &impl Cfg) -> Order {
         Order::new(Graph::of(cfg))
     }
@@ -89,22 +89,22 @@ impl Order {
         Order { graph, place, end, arriving, own }
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes.
     pub(crate) fn nodes(&self) -> usize {
         self.graph.nodes()
     }
 
-    /// How many edges there are.
+    /// Returns the number of edges.
     pub(crate) fn edges(&self) -> usize {
         self.graph.targets.len()
     }
 
-    /// The block that a node is, unless it is a hub.
+    /// Returns the block of a node, unless it is a hub.
     pub(crate) fn block(&self, node: NodeIndex) -> Option<BlockIndex> {
         (node.get() < self.graph.blocks).then_some(BlockIndex(node.0))
     }
 
-    /// One of the blocks that lead to a hub.
+    /// Returns one of the blocks that jump to a hub.
     pub(crate) fn jump(&self, hub: NodeIndex) -> BlockIndex {
         self.graph.jumps[hub.get() - self.graph.blocks]
     }
@@ -114,13 +114,13 @@ impl Order {
         self.end[node.get()].is_some()
     }
 
-    /// The priority of the block where the function begins.
+    /// Returns the priority of the function's entry block.
     pub(crate) fn first(&self) -> Turn {
         Turn { place: 0, again: None, node: NodeIndex(0) }
     }
 
-    /// The priorities of the successors of a node whose state has changed. The head of a loop comes back to the worklist
-    /// behind all nodes of the loop that are on it.
+    /// Returns the priorities of the successors of a node whose state has changed. The head of a loop is queued again
+    /// after all nodes of the loop that are on the worklist.
     pub(crate) fn next(&self, node: NodeIndex) -> impl Iterator<Item = Turn> {
         let here = self.place[node.get()];
         self.graph.targets[self.edges_from(node)].iter().map(move |&next| {
@@ -132,12 +132,12 @@ impl Order {
         })
     }
 
-    /// The edges that begin at a node, in the order of its successors. A block in front of a hub has one.
+    /// Returns the edges that begin at a node, in the order of its successors. A block before a hub has one.
     pub(crate) fn edges_from(&self, node: NodeIndex) -> Range<usize> {
         self.graph.edges_from(node)
     }
 
-    /// The edges that end at a node.
+    /// Returns the edges that end at a node.
     pub(crate) fn edges_to(&self, node: NodeIndex) -> &[EdgeIndex] {
         &self.arriving[self.own[node.get()]..self.own[node.get() + 1]]
     }
@@ -145,11 +145,11 @@ impl Order {
 
 /// The blocks of a function and the hubs between them.
 struct Graph {
-    /// How many blocks there are.
+    /// The number of blocks.
     blocks: usize,
-    /// By hub, one of the blocks that lead there.
+    /// For each hub, one of the blocks that jump to it.
     jumps: Vec<BlockIndex>,
-    /// Where the edges end, by the nodes where they begin; and, by node, where its own begin.
+    /// The targets of the edges, grouped by source; and, by node, the start of its group.
     targets: Vec<NodeIndex>,
     first: Vec<usize>,
 }
@@ -193,7 +193,7 @@ impl Graph {
     }
 }
 
-/// The blocks that end with plain jumps which have their targets, more than one, in common with others.
+/// Returns the groups of blocks that end with plain jumps to the same targets, more than one.
 fn same_targets(cfg: &impl Cfg) -> Vec<Vec<BlockIndex>> {
     let mut groups: FxHashMap<Vec<BlockIndex>, Vec<BlockIndex>> = FxHashMap::default();
     for block in (0..cfg.blocks()).map(BlockIndex::from) {
@@ -210,20 +210,20 @@ fn same_targets(cfg: &impl Cfg) -> Vec<Vec<BlockIndex>> {
 }
 
 /// The depth-first search that finds the weak topological order (F. Bourdoncle, Efficient chaotic iteration strategies
-/// with widenings): strongly connected components, and those within them without their heads.
+/// with widenings): strongly connected components, and recursively the components within each, without its head.
 struct Arranging<'g> {
     graph: &'g Graph,
-    /// By node, its number in the order of discovery; 0 before, [`Arranging::DONE`] once it has its place.
+    /// The discovery number of each node; 0 before, [`Arranging::DONE`] once it has its position.
     found: Vec<u32>,
     count: u32,
-    /// The nodes that have been discovered and have no place yet, in that order: Tarjan's stack.
+    /// The discovered nodes without a position, in order of discovery: Tarjan's stack.
     stack: Vec<NodeIndex>,
     /// The path of the search, from the root.
     open: Vec<Open>,
     depth: usize,
-    /// The nodes that have their places, the last one first.
+    /// The nodes with a position, the last one first.
     nodes: Vec<NodeIndex>,
-    /// Of the heads of loops, how many nodes come behind the loop.
+    /// For each head of a loop, the number of nodes after the loop.
     behind: Vec<Option<u32>>,
 }
 
@@ -232,11 +232,11 @@ struct Open {
     node: NodeIndex,
     /// Its next edge.
     edge: usize,
-    /// Tarjan's low link: the least number of discovery that can be reached from here.
+    /// Tarjan's low link: the lowest discovery number that can be reached from here.
     head: u32,
-    /// Whether an edge leads back there.
+    /// Whether an edge leads back to it.
     in_loop: bool,
-    /// If the loop that the node is the head of is being put in order, how many nodes come behind that.
+    /// If this is the head of a loop that is being ordered, the number of nodes after the loop.
     behind: Option<u32>,
 }
 
@@ -257,7 +257,7 @@ impl<'g> Arranging<'g> {
         }
     }
 
-    /// The nodes in order; and by node, the place of the last one of the loop that it is the head of.
+    /// Returns the nodes in order; and for each head of a loop, the position of the last node of the loop.
     fn arrange(mut self) -> (Vec<NodeIndex>, Vec<Option<u32>>) {
         self.begin(NodeIndex(0));
         while let Some(open) = self.open.last_mut() {
@@ -286,7 +286,7 @@ impl<'g> Arranging<'g> {
         self.open.push(Open { node, edge: 0, head: self.count, in_loop: false, behind: None });
     }
 
-    /// All edges of the node that is being visited have been followed.
+    /// Completes the current node, all of whose edges have been followed.
     fn finish(&mut self) {
         let Some(Open { node, head, in_loop, behind, .. }) = self.open.pop() else { return };
         if let Some(behind) = behind {
@@ -304,13 +304,13 @@ impl<'g> Arranging<'g> {
         }
     }
 
-    /// Puts the loop in order that `head` is the head of.
+    /// Orders the loop with the head `head`.
     fn arrange_loop(&mut self, head: NodeIndex) {
         let behind = self.nodes.len() as u32;
         let begin = self.stack.iter().rposition(|&node| node == head).unwrap_or(0);
         let all = self.stack.split_off(begin);
         if self.depth == MAX_DEPTH {
-            // Any of them may be the head of a loop.
+            // Any node may be the head of a loop.
             for &node in all.iter().rev() {
                 self.found[node.get()] = Self::DONE;
                 self.behind[node.get()] = Some(behind);
@@ -327,7 +327,7 @@ impl<'g> Arranging<'g> {
 }
 
 impl Open {
-    /// An edge leads to a node with this number of discovery.
+    /// Records an edge to a node with this discovery number.
     fn reach(&mut self, found: u32) {
         if found <= self.head {
             (self.head, self.in_loop) = (found, true);
@@ -339,7 +339,7 @@ impl Open {
 mod tests {
     use super::*;
 
-    /// A graph without hubs.
+    /// Returns a graph without hubs.
     fn graph(successors: &[&[u32]]) -> Graph {
         let mut graph =
             Graph { blocks: successors.len(), jumps: Vec::new(), targets: Vec::new(), first: vec![0] };
@@ -357,7 +357,7 @@ mod tests {
 
     #[test]
     fn loops_are_in_one_piece() {
-        // What follows the outer loop (5) comes behind it, though it is the first successor of the loop's head.
+        // The successor (5) of the outer loop comes after it, though it is the first successor of the loop's head.
         let (nodes, end) = arrange(&[&[1], &[5, 2], &[3], &[2, 4], &[1], &[]]);
         assert_eq!(nodes, [0, 1, 2, 3, 4, 5]);
         assert_eq!(end, [None, Some(4), Some(3), None, None, None]);
@@ -375,7 +375,7 @@ mod tests {
         }
     }
 
-    /// Where each node leads to all others, every edge that leads back is one to the head of a loop.
+    /// If each node is connected to all others, every back edge leads to the head of a loop.
     #[test]
     fn loops_with_many_entries() {
         let all: Vec<u32> = (0..100).collect();

@@ -1,4 +1,4 @@
-//! What the analyses across functions ask of a program.
+//! The view of a program that the analyses across functions need.
 
 use kisa::{Condition, Effect, Flags, Reg, TEMPORARY};
 use rustc_hash::FxHashMap;
@@ -7,13 +7,13 @@ use smallvec::SmallVec;
 use crate::remembered::Fingerprint;
 use crate::{BlockIndex, Cfg};
 
-/// The flags, among the registers of a set of bits.
+/// The bit of the flags in a set of registers.
 pub const FLAGS: u64 = 1 << 63;
 
 /// Every register, and the flags.
 pub const EVERYTHING: u64 = u64::MAX;
 
-/// A register as a set of bits.
+/// Returns a register as a set of bits.
 pub fn bit(reg: Reg) -> u64 {
     1 << reg.0
 }
@@ -23,7 +23,7 @@ pub fn bit(reg: Reg) -> u64 {
 pub struct FunctionIndex(pub u32);
 
 impl FunctionIndex {
-    /// The number as a `usize`, to index a slice.
+    /// Returns the number as a `usize`, to index a slice.
     pub fn get(self) -> usize {
         self.0 as usize
     }
@@ -35,77 +35,78 @@ impl From<usize> for FunctionIndex {
     }
 }
 
-/// A program: functions made of blocks, which are numbered throughout the program.
+/// A program: functions made of blocks, which are numbered across the program.
 pub trait Program: Sync {
-    /// How many blocks there are.
+    /// Returns the number of blocks.
     fn blocks(&self) -> usize;
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     fn functions(&self) -> usize;
 
-    /// The blocks of a function; the first is where it begins. Each block belongs to one function.
+    /// Returns the blocks of a function; the first is its entry. Each block belongs to one function.
     fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex];
 
-    /// The ways out of a block.
+    /// Returns the edges out of a block.
     fn ways(&self, block: BlockIndex) -> &[Way];
 
-    /// The register whose number says which of its ways control takes out of a block, counted from 0 in their order; `None`
-    /// if that is decided otherwise.
+    /// Returns the register whose value is the index, from 0, of the edge that control takes out of a block; `None` if
+    /// the edge is selected otherwise.
     fn switch_index(&self, _block: BlockIndex) -> Option<Reg> {
         None
     }
 
-    /// The register that is compared with 0 to decide which of its ways control takes out of a block; `None` if their
-    /// conditions are about the last comparison.
+    /// Returns the register whose comparison with 0 selects the edge out of a block; `None` if the conditions of the
+    /// edges refer to the last comparison.
     fn compared_register(&self, _block: BlockIndex) -> Option<Reg> {
         None
     }
 
-    /// The registers, and the flags, that deciding between those ways reads, instructions aside.
+    /// Returns the registers, and the flags, that the choice of the edge reads, apart from the instructions.
     fn read_by_exit(&self, block: BlockIndex) -> u64;
 
-    /// Whether control may also leave a block from any of its instructions, for a handler that is not known: where an
-    /// instruction may fault, or is patched.
+    /// Whether control may also leave a block from any instruction for an unknown handler: the instruction may fault,
+    /// or is patched.
     fn may_leave_early(&self, block: BlockIndex) -> bool;
 
-    /// A number by which the instructions of a block can be told from others, see [`crate::fingerprint`]: where it is the same,
-    /// [`Program::for_each_instruction`] shows the same.
+    /// Returns a number that identifies the instructions of a block, see [`crate::fingerprint`]: for equal numbers,
+    /// [`Program::for_each_instruction`] shows the same instructions.
     fn fingerprint(&self, block: BlockIndex) -> Fingerprint;
 
     /// Calls `f` with each instruction of a block, in order.
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>));
 
-    /// The effects of the last instruction of a block that happen only on its first edge, like those of a conditional
-    /// return. [`Program::for_each_instruction`] shows what that instruction reads, and not these effects.
+    /// Returns the effects of the last instruction of a block that happen only on its first edge, like those of a
+    /// conditional return. [`Program::for_each_instruction`] shows the reads of that instruction, but not these
+    /// effects.
     fn exit_effects(&self, _block: BlockIndex) -> &[Effect] {
         &[]
     }
 
-    /// Whether control may come to the beginning of a function from where the ways of the blocks do not tell.
+    /// Whether a function has callers, or jumps to its entry, other than the edges of known blocks.
     fn has_unknown_callers(&self, function: FunctionIndex) -> bool;
 
-    /// Whether it may come so to another block of the function.
+    /// Whether unknown code may enter the function at another block.
     fn has_other_entries(&self, function: FunctionIndex) -> bool;
 
-    /// Whether a function is called by compiled code of which the ways are not known, or keeps to no convention. Its callers may
-    /// rely on registers that the convention lets it change and that its code leaves alone (`-fipa-ra` of GCC).
+    /// Whether a function is called by opaque compiled code, or follows no convention. Its callers may rely on
+    /// registers that the convention lets it change but its code does not change (`-fipa-ra` of GCC).
     fn has_opaque_callers(&self, function: FunctionIndex) -> bool;
 }
 
-/// One way out of a block.
+/// An edge out of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
     /// The condition of the last comparison on this edge, if known. With a [`Program::compared_register`], the
     /// comparison is with 0.
     pub condition: Option<Condition>,
-    /// Which function is called on the way.
+    /// The function called on this edge.
     pub callee: Option<Callee>,
-    /// Where control goes then.
+    /// The target of the edge, after the call.
     pub then: Then,
 }
 
 impl Way {
-    /// The way to a block without a condition.
+    /// Returns an unconditional edge to a block.
     pub fn to(block: BlockIndex) -> Way {
         Way { condition: None, callee: None, then: Then::Block(block) }
     }
@@ -114,45 +115,45 @@ impl Way {
 /// A called function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Callee {
-    /// This one.
+    /// A known function.
     Function(FunctionIndex),
-    /// One that keeps to the calling convention ([`crate::Convention`]): compiled code calls it by its address.
+    /// A function that follows the calling convention ([`crate::Convention`]): compiled code calls it by its address.
     Conventional,
-    /// One that is written by hand, and that compiled code calls: it may do anything, but comes back with the stack pointer
-    /// where the compiler believes it to be.
+    /// A hand-written function that compiled code calls: it may do anything, but returns with the stack pointer that
+    /// the compiler expects.
     HandWritten,
-    /// One of which nothing is known: it is outside of the program, or of a program that believes nothing.
+    /// An unknown function: it is outside the program, or the program has no convention.
     Unknown,
 }
 
 /// The successor, after a call if there is one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Then {
-    /// To a block of the same function.
+    /// A block of the same function.
     Block(BlockIndex),
-    /// Back to the caller.
+    /// The caller.
     Caller,
-    /// Nowhere: the call does not come back, or control does not get here.
+    /// Nowhere: the call does not return, or control does not reach this point.
     Nowhere,
-    /// It is not known where.
+    /// An unknown place.
     Anywhere,
 }
 
 /// One instruction of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction<'a> {
-    /// What it computes.
+    /// Its effects.
     pub effects: &'a [Effect],
-    /// The registers that it reads, [`FLAGS`] among them: all that it does, whatever its effects say.
+    /// The registers that it reads, including [`FLAGS`]: all of them, whatever its effects show.
     pub reads: u64,
-    /// Whether it may read memory that its effects do not say.
+    /// Whether it may read memory that its effects do not show.
     pub reads_unseen: bool,
 }
 
 impl Instruction<'_> {
-    /// The registers of which it leaves nothing as it was, [`FLAGS`] among them.
+    /// Returns the registers that it overwrites completely, including [`FLAGS`].
     pub fn overwrites(&self) -> u64 {
-        // What happens on a condition may not happen.
+        // A conditional effect may not happen.
         let certain = self.effects.iter().take_while(|effect| !matches!(effect, Effect::OnlyIf(_)));
         certain.fold(0, |set, effect| {
             let flags = if effect.flags() == Flags::Overwritten { FLAGS } else { 0 };
@@ -160,7 +161,7 @@ impl Instruction<'_> {
         })
     }
 
-    /// The registers that it may change, [`FLAGS`] among them.
+    /// Returns the registers that it may change, including [`FLAGS`].
     pub fn writes(&self) -> u64 {
         let written = self.effects.iter().fold(0, |set, effect| {
             let flags = if effect.flags() == Flags::Kept { 0 } else { FLAGS };
@@ -170,23 +171,23 @@ impl Instruction<'_> {
     }
 }
 
-/// How many blocks a small function has.
+/// Maximum number of blocks of a small function.
 const SMALL: usize = 12;
 
-/// A function of a program as a graph of its own.
+/// A function of a program as a separate graph.
 pub struct FunctionCfg<'p> {
-    /// The blocks of the program that its blocks are.
+    /// The program's number of each block.
     pub blocks: &'p [BlockIndex],
-    /// The ways out of each.
+    /// The edges out of each block.
     pub ways: Vec<&'p [Way]>,
     successors: Vec<SmallVec<[BlockIndex; 2]>>,
 }
 
 impl<'p> FunctionCfg<'p> {
-    /// The graph of a function.
+    /// Creates the graph of a function.
     pub fn of(program: &'p impl Program, function: FunctionIndex) -> FunctionCfg<'p> {
         let blocks = program.blocks_of(function);
-        // To look at a few is faster than to make a map.
+        // A linear search of a few blocks is faster than a map.
         let is_small = blocks.len() <= SMALL;
         let numbered = blocks.iter().enumerate().filter(|_| !is_small);
         let own: FxHashMap<BlockIndex, BlockIndex> =
@@ -210,7 +211,7 @@ impl<'p> FunctionCfg<'p> {
         FunctionCfg { blocks, ways, successors }
     }
 
-    /// Which of the successors of a block a way leads to.
+    /// Returns the index of `to` among the successors of a block.
     pub fn successor(&self, block: BlockIndex, to: BlockIndex) -> Option<usize> {
         self.successors[block.get()].iter().position(|next| self.blocks[next.get()] == to)
     }

@@ -1,11 +1,11 @@
 /*!
 Conditional constant propagation over a whole program.
 
-What all callers of a function pass it is known if all of them are: registers, and words on the stack. Callers come
-before those that they call, so that each function is followed once, with what it gets; where functions call one
-another in a circle, nothing is known of what is passed. What functions return comes from their summaries
-([`Summaries`]), and what memory holds that nothing writes from [`crate::constants`]. A way out of a block that values
-rule out is not followed, so that what lies behind it passes nothing on.
+An argument of a function, in a register or a word on the stack, is known if all callers are known. Callers come before
+their callees, so each function is analysed once, with its arguments; in a cycle of calls, nothing is known of the
+arguments. The results of functions come from their summaries ([`Summaries`]), and the content of memory that nothing
+writes from [`crate::constants`]. An edge that values rule out is not followed, so the code after it passes no
+arguments.
 */
 
 use std::borrow::Cow;
@@ -21,22 +21,22 @@ use crate::program::{Callee, FunctionCfg, FunctionIndex, Program};
 use crate::summary::{callees_first, calls};
 use crate::walk::Walk;
 
-/// What the code that a function begins with compares with one number after the other, before the rest of it runs. Where these
-/// ways come together, it is one of those numbers.
+/// The value that a function's first code compares with one number after another, before the rest of it runs. Where
+/// these paths join, the value is one of those numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
-    /// Memory where this register points whenever the function is entered, and that only the function and those that it calls
+    /// Memory that this register points to at every entry of the function, and that only the function and its callees
     /// write while it runs.
     Memory(Reg),
-    /// What the function is passed in registers and on the stack.
+    /// The arguments in registers and on the stack.
     Passed,
 }
 
-/// What is known of functions besides what the program says.
+/// Facts about functions beyond the content of the program.
 pub type Guards = FxHashMap<FunctionIndex, Guard>;
 
-/// Follows constants through a program, and calls `f` with what is known of each block that control gets to. Blocks of
-/// functions that cannot be followed are left out.
+/// Propagates constants through a program, and calls `f` with the facts about each block that is reached. Omits blocks
+/// of functions that cannot be analysed.
 pub fn propagate<P: Program>(
     program: &P,
     summaries: &Summaries,
@@ -51,7 +51,7 @@ pub fn propagate<P: Program>(
         if is_open {
             entries[function.get()] = Some(Entry::any());
         }
-        // In the order of callers first, a caller that comes later.
+        // A callee that does not follow its caller in the order, because of a cycle of calls.
         for &callee in
             callees[function.get()].iter().filter(|callee| order[callee.get()] >= order[function.get()])
         {
@@ -95,8 +95,8 @@ pub fn propagate<P: Program>(
     }
 }
 
-/// Functions in levels: each follows its callers. In a cycle of calls, the order of callers first decides. None of a
-/// level passes another of it anything that is not known already.
+/// Groups functions into levels: each follows its callers. In a cycle of calls, the order of callers first decides.
+/// Functions of one level pass each other no arguments that are still to be found.
 fn callers_first(callees: &[Vec<FunctionIndex>], order: &[usize]) -> Vec<Vec<FunctionIndex>> {
     let mut functions: Vec<FunctionIndex> = (0..order.len()).map(FunctionIndex::from).collect();
     functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));
@@ -115,7 +115,7 @@ fn callers_first(callees: &[Vec<FunctionIndex>], order: &[usize]) -> Vec<Vec<Fun
     levels
 }
 
-/// Tells a function what it is passed.
+/// Adds the arguments of a call to those of the function.
 fn pass(entries: &mut [Option<Entry>], callee: FunctionIndex, passed: &Entry) {
     match &mut entries[callee.get()] {
         Some(known) => known.join(passed),
@@ -123,7 +123,7 @@ fn pass(entries: &mut [Option<Entry>], callee: FunctionIndex, passed: &Entry) {
     }
 }
 
-/// What is known of a function that gets this, and what its guard compares. `None` if it cannot be followed.
+/// Analyses a function with these arguments and this guard. Returns `None` if it cannot be analysed.
 fn follow<P: Program>(
     program: &P,
     summaries: &Summaries,

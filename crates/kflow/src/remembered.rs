@@ -10,33 +10,33 @@ use crate::constants::{Asked, ConstantMemory};
 use crate::program::{FunctionCfg, FunctionIndex, Program, Then};
 use crate::summary::{Found, Summaries};
 
-/// A number that differs for things that differ: for two of a million of them by chance with a probability of 1 : 10^7 at most.
+/// A hash of a thing: among a million different things, the probability that two have the same is at most 1 : 10^7.
 pub type Fingerprint = u64;
 
-/// The fingerprint of all that `f` adds to a hasher.
+/// Returns the fingerprint of everything that `f` adds to a hasher.
 pub fn fingerprint(f: impl FnOnce(&mut DefaultHasher)) -> Fingerprint {
     let mut hasher = DefaultHasher::new();
     f(&mut hasher);
     hasher.finish()
 }
 
-/// What has been found out about functions in one analysis of a program, for the next one, of what the program has become.
+/// Results about functions from one analysis of a program, for the next analysis after the program has changed.
 #[derive(Default)]
 pub struct Remembered {
     functions: FxHashMap<Fingerprint, Known>,
 }
 
-/// What was found out about a function.
+/// The result about a function.
 struct Known {
-    /// What it rests on besides what the fingerprint is of: what memory holds that nothing writes.
+    /// The inputs that the fingerprint does not include: the content of memory that nothing writes.
     asked: Asked,
     found: Arc<Found>,
-    /// Whether the present analysis has made use of it.
+    /// Whether the current analysis has used it.
     is_used: bool,
 }
 
 impl Remembered {
-    /// What was found out about a function with this fingerprint, if memory still holds what it rests on.
+    /// Returns the result about a function with this fingerprint, if memory still has the content that it depends on.
     pub(crate) fn get(&self, function: Fingerprint, memory: &ConstantMemory) -> Option<Arc<Found>> {
         let known = self.functions.get(&function)?;
         let holds = known
@@ -46,7 +46,7 @@ impl Remembered {
         holds.then(|| Arc::clone(&known.found))
     }
 
-    /// The present analysis makes use of what was found out; if that is new, `asked` is what it rests on.
+    /// Marks a result as used in the current analysis. For a new result, `asked` holds the memory that it depends on.
     pub(crate) fn keep(&mut self, function: Fingerprint, asked: Option<Asked>, found: &Arc<Found>) {
         if let Some(asked) = asked {
             let found = Arc::clone(found);
@@ -56,14 +56,14 @@ impl Remembered {
         }
     }
 
-    /// An analysis is done: what it had no use for is forgotten.
+    /// Ends an analysis and discards the results that it did not use.
     pub(crate) fn finish(&mut self) {
         self.functions.retain(|_, known| std::mem::take(&mut known.is_used));
     }
 }
 
-/// The fingerprint of what a function does, and of what is known of those that it calls, given those of the instructions of
-/// all blocks.
+/// Returns the fingerprint of a function's behaviour and of the facts about its callees, given the fingerprints of all
+/// blocks.
 pub(crate) fn of_function(
     program: &impl Program,
     summaries: &Summaries,
@@ -93,7 +93,7 @@ pub(crate) fn of_function(
     })
 }
 
-/// The fingerprint of what a block does by itself.
+/// Returns the fingerprint of a block's own behaviour.
 pub(crate) fn of_block(program: &impl Program, block: crate::BlockIndex) -> Fingerprint {
     fingerprint(|hasher| {
         program.fingerprint(block).hash(hasher);

@@ -1,10 +1,9 @@
-//! The states of all blocks of a graph: the least that agrees with every way to get there, where that can be found in a
-//! few rounds.
+//! The states of all blocks of a graph: the least solution of the dataflow equations, if a few rounds find it.
 //!
-//! A block without loops around it is visited once, after all that lead to it, and a loop until it has settled, before
-//! what follows it ([`crate::order`]). The state in front of a block is made anew from the states behind its
-//! predecessors at each visit; only at the head of a loop does it also keep what it was, and give up what changes
-//! after a few rounds. Nothing that an early round took for a value in a loop is left in the end.
+//! A block outside loops is visited once, after all its predecessors. A loop is visited until it is stable, before its
+//! successors ([`crate::order`]). Each visit recomputes the state before a block from the states after its
+//! predecessors. Only the head of a loop also keeps its old state, and after a few rounds makes everything that still
+//! changes unknown. No value that an early round assumed in a loop is left in the result.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -13,24 +12,24 @@ use std::rc::Rc;
 use crate::order::Order;
 use crate::{BlockIndex, Cfg};
 
-/// How often the head of a loop is visited before what still changes is unknown. Variables that the loop
-/// sets to a few numbers have settled by then; counters never do.
+/// Maximum number of visits to the head of a loop before changing values become unknown. Variables that the loop sets
+/// to a few numbers are stable by then; counters never are.
 const MAX_ROUNDS: u32 = 3;
 
-/// How often one block is visited, and how often all are on average, before the graph is given up. Loops
-/// within loops multiply; nothing compiled comes near.
+/// Maximum number of visits to one block, and on average to all blocks, before the solver gives up. Nested loops
+/// multiply the visits; compiled code does not come near this limit.
 const MAX_VISITS: u32 = 300;
 const MAX_AVERAGE: usize = 40;
 
-/// How many blocks a graph may have. The largest interpreters have a tenth of it.
+/// Maximum number of blocks of a graph. The largest interpreters have a tenth of it.
 const MAX_BLOCKS: usize = 50_000;
 
-/// A forward analysis: what a block does to a state, and how states are joined.
+/// A forward analysis: the effect of a block on a state, and the join of states.
 pub trait Analysis {
-    /// What is known at one place.
+    /// The knowledge at one place.
     type State: Clone + PartialEq;
 
-    /// All is forgotten that earlier visits of blocks have left: the graph is solved once more.
+    /// Forgets the results of earlier visits of blocks: the graph is solved again.
     fn restart(&mut self) {}
 
     /// Makes a state hold for `other` too. If `widen` names the head of a loop, every difference becomes unknown at
@@ -41,7 +40,7 @@ pub trait Analysis {
     /// successor, in order, or a single one for all.
     fn block(&mut self, block: BlockIndex, state: Self::State, behind: &mut [Option<Rc<Self::State>>]);
 
-    /// Control does not get to a block after all.
+    /// Records that a block, visited before, is not reached.
     fn unreached(&mut self, _block: BlockIndex) {}
 }
 
@@ -50,14 +49,14 @@ pub trait Analysis {
 pub enum Head {
     /// A block.
     Block(BlockIndex),
-    /// What jumps have in common that lead to the same blocks; this block ends with one of them.
+    /// The hub of jumps to the same blocks; this block ends with one of the jumps.
     Jumps(BlockIndex),
 }
 
-/// The state in front of each block; `None` if control does not get there.
+/// The state before each block; `None` if the block is not reached.
 pub type States<S> = Vec<Option<Rc<S>>>;
 
-/// Computes the state in front of each block, `begin` being that in front of the first. `None` if the graph is too
+/// Computes the state before each block from the state `begin` before the first. Returns `None` if the graph is too
 /// large, or takes too long.
 pub fn solve<A: Analysis>(
     analysis: &mut A,
@@ -68,14 +67,14 @@ pub fn solve<A: Analysis>(
         return None;
     }
     let order = Order::of(cfg);
-    // Where loops within loops multiply, the first change at the head of one has to do.
+    // If nested loops multiply the visits, widen at the first change of a loop head.
     [MAX_ROUNDS, 0].into_iter().find_map(|rounds| {
         analysis.restart();
         solve_within(analysis, &order, cfg.blocks(), begin, rounds)
     })
 }
 
-/// The same, `rounds` being how often the head of a loop may change. `None` if it takes too long.
+/// Solves the graph; the head of a loop may change `rounds` times. Returns `None` if it takes too long.
 fn solve_within<A: Analysis>(
     analysis: &mut A,
     order: &Order,

@@ -1,4 +1,4 @@
-//! What an effect does to a state, for any kind of state.
+//! The effect of an instruction's effects on a state of any kind.
 //!
 //! [`apply`] is the only place that distinguishes effects for evaluation. A new effect therefore needs a meaning in
 //! every analysis before anything compiles.
@@ -7,62 +7,61 @@ use kisa::{Address, BinaryOp, Condition, Effect, Reg, Value};
 
 /// A state that effects are applied to. The knowledge of an analysis about a number is its [`Transfer::Known`].
 pub trait Transfer {
-    /// What is known of a number.
+    /// The knowledge about a number.
     type Known;
 
-    /// What an operand is.
+    /// Evaluates an operand.
     fn operand(&mut self, operand: Value) -> Self::Known;
 
-    /// The low `from` bytes of a value, sign-extended to `width` bytes.
+    /// Returns the low `from` bytes of a value, sign-extended to `width` bytes.
     fn sign_extended(&mut self, value: Self::Known, from: u8, width: u8) -> Self::Known;
 
-    /// The low `width` bytes of a register become this.
+    /// Writes the low `width` bytes of a register.
     fn write(&mut self, dst: Reg, value: Self::Known, width: u8);
 
-    /// They become this, or stay as they are.
+    /// Writes them, or keeps them as they are.
     fn write_maybe(&mut self, dst: Reg, value: Self::Known, width: u8);
 
-    /// The low `width` bytes of a register become the result of an operation.
+    /// Writes the result of an operation to the low `width` bytes of a register.
     fn binary(&mut self, op: BinaryOp, dst: Reg, operands: (Value, Value), width: u8);
 
-    /// A register becomes something else.
+    /// Makes a register unknown.
     fn clobber(&mut self, reg: Reg);
 
-    /// Two registers exchange their contents.
+    /// Exchanges two registers.
     fn swap(&mut self, a: Reg, b: Reg);
 
-    /// An operand is read, and it is not told what becomes of it, see [`Effect::Escape`].
+    /// Reads an operand without a defined use, see [`Effect::Escape`].
     fn escape(&mut self, value: Value);
 
-    /// The low `width` bytes of a value go to memory.
+    /// Stores the low `width` bytes of a value in memory.
     fn store(&mut self, to: &Address, value: Self::Known, width: u8);
 
-    /// Memory changes: an unknown number of bytes from an address on, or somewhere.
+    /// Changes memory: an unknown number of bytes from an address on, or anywhere.
     fn clobber_memory(&mut self, from: Option<&Address>);
 
-    /// The flags become those of a comparison. If it is one for `equality`, they tell no more than whether the two are
-    /// equal.
+    /// Sets the flags to those of a comparison. With `equality`, they only tell whether the operands are equal.
     fn compare(&mut self, left: Value, right: Value, width: u8, equality: bool);
 
-    /// The flags become something else.
+    /// Makes the flags unknown.
     fn clobber_flags(&mut self);
 
-    /// The instruction enters the kernel, see [`Effect::SystemCall`].
+    /// Enters the kernel, see [`Effect::SystemCall`].
     fn system_call(&mut self, compat: bool, number: Option<u32>);
 
-    /// The instruction is a computed branch to this.
+    /// Makes the instruction a computed branch to this target.
     fn transfer(&mut self, target: Value);
 
-    /// The instruction is a branch that is taken if this holds of the last comparison.
+    /// Makes the instruction a branch that is taken if this condition holds for the last comparison.
     fn branch(&mut self, condition: Condition);
 
-    /// The instruction is a branch that is taken if this holds of two operands.
+    /// Makes the instruction a branch that is taken if this condition holds for two operands.
     fn branch_compared(&mut self, left: Value, right: Value, width: u8, condition: Condition);
 
-    /// All that follows in the instruction happens only if this holds of the last comparison.
+    /// Makes the rest of the instruction conditional on the last comparison.
     fn only_if(&mut self, condition: Condition);
 
-    /// A register becomes an operand. For who has to look at the operand itself.
+    /// Copies an operand to a register, for implementations that need the operand itself.
     fn set(&mut self, dst: Reg, operand: Value, width: u8) {
         let value = self.operand(operand);
         self.write(dst, value, width);

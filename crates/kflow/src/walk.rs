@@ -1,4 +1,4 @@
-//! The values of one function, followed through its blocks.
+//! The values of one function, computed block by block.
 
 use std::rc::Rc;
 
@@ -10,10 +10,10 @@ use crate::solve::States;
 use crate::values::{Names, Site, State};
 use crate::{Analysis, BlockIndex, Head, Summaries, solve};
 
-/// The number of what the last instruction of a block does on one way only.
+/// The number of the last instruction's effects that happen on one edge only.
 const EXIT: u32 = u32::MAX;
 
-/// One function, with what is known of those that it calls.
+/// One function, with the facts about its callees.
 pub(crate) struct Walk<'p, P> {
     pub(crate) program: &'p P,
     pub(crate) summaries: &'p Summaries,
@@ -39,7 +39,7 @@ impl<P: Program> Analysis for Walk<'_, P> {
         let ways = cfg.ways[block.get()];
         for (place, way) in ways.iter().enumerate() {
             let Then::Block(to) = way.then else { continue };
-            // The last way needs no copy.
+            // The last edge needs no copy.
             let state = match left.take() {
                 Some(state) if place + 1 == ways.len() => state,
                 Some(state) => left.insert(state).clone(),
@@ -64,19 +64,19 @@ impl<'p, P: Program> Walk<'p, P> {
         Walk { program, summaries, cfg, names: summaries.machine.names(&summaries.memory) }
     }
 
-    /// The state in which the function is entered, if nothing is known of its callers.
+    /// Returns the state on entry to the function, if nothing is known of its callers.
     pub(crate) fn enter(&mut self) -> State {
         State::enter(&mut self.names)
     }
 
-    /// The states in front of all blocks.
+    /// Returns the states before all blocks.
     pub(crate) fn solve(&mut self, begin: State) -> Option<States<State>> {
         let cfg = self.cfg;
         solve(self, cfg, &Rc::new(begin))
     }
 
-    /// Applies the instructions of a block, and shows each with the state in front of it. Then the last comparison
-    /// decides the successor.
+    /// Applies the instructions of a block, and shows each with the state before it. Then the last comparison decides
+    /// the successor.
     pub(crate) fn run(
         &mut self,
         block: BlockIndex,
@@ -88,7 +88,7 @@ impl<'p, P: Program> Walk<'p, P> {
         let own = self.cfg.blocks[block.get()];
         program.for_each_instruction(own, &mut |instruction| {
             see(&instruction, state, names);
-            // The first numbers are those of joins.
+            // The first number belongs to joins.
             number += 1;
             state.apply(names, Site { block: block.0, number }, instruction.effects);
         });
@@ -99,14 +99,14 @@ impl<'p, P: Program> Walk<'p, P> {
         }
     }
 
-    /// The register that decides which way control takes out of a block that ends with a switch. Other ways have
-    /// conditions ([`Walk::take`]).
+    /// Returns the register that selects the edge out of a block that ends with a switch. Other edges have conditions
+    /// ([`Walk::leave`]).
     pub(crate) fn switch_index(&self, block: BlockIndex) -> Option<Reg> {
         self.program.switch_index(self.cfg.blocks[block.get()])
     }
 
-    /// Applies the instructions of a block, shows each with the state in front of it, and records what is known of the block
-    /// and of what it passes on. Returns the state behind the instructions.
+    /// Applies the instructions of a block, shows each with the state before it, and records the facts about the block
+    /// and the arguments of its calls. Returns the state after the instructions.
     pub(crate) fn record(
         &mut self,
         block: BlockIndex,
@@ -134,13 +134,13 @@ impl<'p, P: Program> Walk<'p, P> {
         state
     }
 
-    /// The effects of the last instruction of a block that happen on one edge only.
+    /// Returns the effects of the last instruction of a block that happen on one edge only.
     pub(crate) fn exit_effects(&self, block: BlockIndex, place: usize) -> &'p [Effect] {
         if place == 0 { self.program.exit_effects(self.cfg.blocks[block.get()]) } else { &[] }
     }
 
-    /// The state on one edge out of a block, given the state after the instructions; `None` if control does not take
-    /// the edge. Shows what the last instruction does on this way only, with the state in front of that.
+    /// Returns the state on one edge out of a block, given the state after the instructions; `None` if control does not
+    /// take the edge. Shows the effects of the last instruction that are only on this edge, with the state before them.
     pub(crate) fn leave(
         &mut self,
         block: BlockIndex,
@@ -153,7 +153,7 @@ impl<'p, P: Program> Walk<'p, P> {
             return None;
         }
         if self.program.compared_register(own).is_some() {
-            // The flags say something else.
+            // The flags hold another comparison.
             state.forget_comparison();
         }
         let effects = self.exit_effects(block, place);
@@ -165,7 +165,7 @@ impl<'p, P: Program> Walk<'p, P> {
         Some(state)
     }
 
-    /// The state behind a call on a way, if there is one; `None` if it does not come back.
+    /// Returns the state after the call on an edge, if there is one; `None` if the call does not return.
     pub(crate) fn call(&mut self, way: &Way, mut state: State) -> Option<State> {
         if let Some(callee) = way.callee {
             if !self.summaries.returns(callee) {

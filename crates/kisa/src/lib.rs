@@ -26,7 +26,7 @@ pub use semantics::{
 
 /// An instruction set whose code can be read.
 pub trait Isa: Sync {
-    /// The machine whose code this decodes.
+    /// Returns the machine whose code this decodes.
     fn machine(&self) -> Machine;
 
     /// Decodes the instruction at the start of `bytes`, which are at `address` (an address of a program, or an offset
@@ -55,7 +55,7 @@ pub trait Isa: Sync {
     /// Creates a reader of the instructions in `bytes`, for callers that read them in sequence.
     fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b>;
 
-    /// The stack pointer.
+    /// Returns the stack pointer.
     fn stack_pointer(&self) -> Reg;
 
     /// Returns the number of registers of the model. Every [`Reg`] has a lower number.
@@ -98,10 +98,10 @@ impl Reader for PlainReader<'_> {
 
 /// An instruction set whose code can also be split, changed and laid out again.
 pub trait Rewritable: Isa {
-    /// The encodings of a branch, shortest first; at least one.
+    /// Returns the encodings of a branch, shortest first; at least one.
     fn branch_forms(&self, branch: Branch) -> &'static [BranchForm];
 
-    /// The longest encoding of a branch.
+    /// Returns the longest encoding of a branch.
     fn longest_form(&self, branch: Branch) -> BranchForm {
         *self.branch_forms(branch).last().expect("a branch has a form")
     }
@@ -128,9 +128,9 @@ pub trait Rewritable: Isa {
     /// Appends `size` bytes of executable padding.
     fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>);
 
-    /// The layout of the bytes that [`Rewritable::encode_store_one`] stores to. `None` if no instruction is known that
-    /// stores 1 to a byte on all processors of an architecture, given as the value of `Tag_CPU_arch` in the attributes
-    /// of ARM objects.
+    /// Returns the layout of the bytes that [`Rewritable::encode_store_one`] stores to. Returns `None` if no store of 1
+    /// to a byte is known to work on all processors of an architecture, given as `Tag_CPU_arch` of the attributes of
+    /// ARM objects.
     fn store_layout(&self, architecture: Option<u64>) -> Option<StoreLayout>;
 
     /// Appends instructions in this encoding that store 1 to the byte `displacement` bytes after an address that
@@ -377,7 +377,7 @@ pub trait Rewritable: Isa {
     fn format(&self, bytes: &[u8], address: u64) -> String;
 }
 
-/// The instruction set of a machine.
+/// Returns the instruction set of a machine.
 pub fn isa(machine: Machine) -> &'static dyn Isa {
     match machine {
         Machine::I386 => &x86::I386,
@@ -387,7 +387,7 @@ pub fn isa(machine: Machine) -> &'static dyn Isa {
     }
 }
 
-/// The instruction set of a machine, if kshrink can rewrite its code.
+/// Returns the instruction set of a machine, if kshrink can rewrite its code.
 pub fn rewritable(machine: Machine) -> Option<&'static dyn Rewritable> {
     match machine {
         Machine::I386 => Some(&x86::I386),

@@ -1,10 +1,10 @@
 /*!
 The assumptions of the passes that remove.
 
-Most of what decides whether something may be removed is proved from the objects. Some of it is assumed: rules of the
-language, conventions of compilers, names in the kernel. This is the list of these assumptions. `kshrink-spec` puts those
-that a run depended on into its report, so that a kernel that fails can be searched for the assumption that it breaks.
-Each has tests that fail if it is applied otherwise (its *guards*).
+Most removals are proved from the objects. Some of them also rest on assumptions: rules of the language, conventions of
+compilers, names in the kernel. This is the list of these assumptions. `kshrink-spec` reports the ones that a run
+depended on, so that a failing kernel can be traced to the assumption that it breaks. Each assumption has tests that
+fail if kshrink applies it differently (its *guards*).
 */
 
 use goblin::elf::section_header::SHF_MERGE;
@@ -15,12 +15,12 @@ use serde::Serialize;
 
 use crate::{PassReport, exports};
 
-/// Something that a removal depends on and that the objects do not prove.
+/// An assumption that a removal depends on and that the objects do not prove.
 #[derive(Debug, Serialize)]
 pub struct Assumption {
     /// Its name.
     pub name: &'static str,
-    /// What is assumed, in a sentence.
+    /// The assumption, in a sentence or two.
     pub says: &'static str,
     /// The source file of kshrink that applies it.
     pub applied_in: &'static str,
@@ -31,7 +31,7 @@ pub struct Assumption {
     applies: fn(&Graph, &[PassReport]) -> bool,
 }
 
-/// The assumptions that a run depended on: none if its passes removed and redirected nothing.
+/// Returns the assumptions that a run depended on: none if its passes removed and redirected nothing.
 pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
     let removes =
         |report: &PassReport| report.changed() || freezes(report) || moves(report, "functions moved");
@@ -45,25 +45,25 @@ pub fn of(graph: &Graph, reports: &[PassReport]) -> Vec<&'static Assumption> {
 pub const ALL: &[Assumption] = &[
     Assumption {
         name: "pointers-stay-in-their-objects",
-        says: "A pointer that code stores, returns or passes on points into its object or just behind the last byte \
-               of it (C11 6.5.6p8). An integer made of an address and a number (`(uintptr_t)&a + 8`) is not just where \
-               another variable begins, but for the one behind it.",
+        says: "A pointer that code stores, returns or passes on points into its object or one byte past the end of it \
+               (C11 6.5.6p8). An integer made of an address and a number (`(uintptr_t)&a + 8`) is not the exact start \
+               of another variable, except of the one directly after it.",
         applied_in: "crates/kcfg/src/lift/variables/mod.rs",
         guards: &[DATA_CUTS, "crates/kcfg/tests/sound.rs: ends_of_variables", FEATURES],
         applies: |graph, _| cuts_data(graph),
     },
     Assumption {
         name: "accesses-stay-in-their-objects",
-        says: "An access at a fixed address, or by an index of which the bounds or the first value are known, touches \
-               the variable that is meant.",
+        says: "An access at a fixed address, or by an index with known bounds or a known first value, touches the \
+               variable that its relocation means.",
         applied_in: "crates/kcfg/src/lift/variables/claims.rs",
         guards: &[DATA_CUTS, FEATURES],
         applies: |graph, _| cuts_data(graph),
     },
     Assumption {
         name: "cold-parts-are-named",
-        says: "A part of a function that the compiler has moved away, and that shares its frame, has a name with \
-               `.cold` in it.",
+        says: "If the compiler moved a part of a function away and the part shares the function's frame, the part's \
+               name contains `.cold`.",
         applied_in: "crates/kcfg/src/lift/variables/escape.rs",
         guards: &["crates/kcfg/tests/assumptions.rs: an_address_is_followed_into_a_cold_part"],
         applies: |graph, _| {
@@ -72,16 +72,16 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "symbols-tell-variables",
-        says: "A symbol with a size says where a variable begins and ends, and `asm` that computes with the places of \
-               data gives them labels without a size.",
+        says: "A symbol with a size marks the start and end of a variable. `asm` that computes with addresses of data \
+               gives the data labels without a size.",
         applied_in: "crates/kcfg/src/lift/variables/mod.rs",
         guards: &["crates/kcfg/tests/sound.rs: labels_behind_data", FEATURES],
         applies: |graph, _| cuts_data(graph),
     },
     Assumption {
         name: "merged-entries-are-apart",
-        says: "Nothing goes from one string or constant of a mergeable section to its neighbour, because the linker \
-               may move each (SHF_MERGE).",
+        says: "No access crosses from one string or constant of a mergeable section to its neighbour, because the \
+               linker may move each (SHF_MERGE).",
         applied_in: "crates/kcfg/src/lift/plan.rs",
         guards: &["crates/kcfg/tests/lift.rs: strings_are_apart", FEATURES],
         applies: |graph, _| {
@@ -93,32 +93,31 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "compilers-name-their-source",
-        says: "An object of whose source the build tells nothing is made by a compiler if a symbol names a source \
-               file (STT_FILE), and else written by hand.",
+        says: "If the build does not record the source of an object, a compiler made the object if a symbol names a \
+               source file (STT_FILE); otherwise it is hand-written.",
         applied_in: "crates/kelf/src/program.rs",
         guards: &[OPAQUE],
         applies: |_, _| true,
     },
     Assumption {
         name: "compilers-type-their-functions",
-        says: "A compiler gives each function a symbol with type and size, so that a label without a type is from \
-               `asm`.",
+        says: "A compiler gives each function a symbol with type and size. A label without a type comes from `asm`.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
         guards: &[OPAQUE],
         applies: |_, _| true,
     },
     Assumption {
         name: "inline-asm-shows-where-it-goes",
-        says: "`asm` in a function goes where relocations, branches and table entries say, unless it has labels, calls \
-               into the middle of a function, has branches that compilers do not make, or has the entry of the function \
-               and a distance from there side by side in a section of its own.",
+        says: "`asm` in a function branches only as relocations, branches and table entries show. Exceptions are \
+               recognized: `asm` with labels, with calls into the middle of a function, with branches that compilers \
+               do not make, or with the function's entry and a distance from it side by side in a section of its own.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
         guards: &["crates/kcfg/tests/sound.rs: transactions", OPAQUE, FEATURES],
         applies: |_, _| true,
     },
     Assumption {
         name: "addresses-are-held",
-        says: "An indirect branch goes only to code whose address something that is alive holds, as a relocation \
+        says: "An indirect branch leads only to code whose address is held by a relocation in live code or data \
                (Chanet et al. 2007, section 2.4).",
         applied_in: "crates/kcfg/src/edges.rs",
         guards: &[
@@ -129,23 +128,23 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "numbers-in-function-addresses-are-small",
-        says: "An integer made of the address of a local function and a number (`(uintptr_t)f + tag`) is not where another \
-               function begins, or in one with a computed goto, unless that is at most 8 bytes behind f.",
+        says: "An integer made of the address of a local function and a number (`(uintptr_t)f + tag`) does not equal \
+               the entry of another function, or an address in a function with a computed goto, unless that address \
+               is at most 8 bytes after f.",
         applied_in: "crates/kcfg/src/lift/tags.rs",
         guards: &["crates/kcfg/tests/assumptions.rs: functions_as_short_as_a_tag", FEATURES],
         applies: |_, _| true,
     },
     Assumption {
         name: "retpolines-are-named",
-        says: "A jump to `__x86_indirect_…` or `__llvm_retpoline_…` goes where a register says.",
+        says: "A jump to `__x86_indirect_…` or `__llvm_retpoline_…` continues at the address in a register.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
         guards: &["crates/kcfg/tests/sound.rs: differences_of_labels"],
         applies: |graph, _| graph.symbols.iter().any(|symbol| is_retpoline(&symbol.name)),
     },
     Assumption {
         name: "functions-return-to-their-callers",
-        says: "Code behind a call runs only once the callee has returned; code that is written by hand or not known \
-               may return.",
+        says: "Code after a call runs only once the callee has returned. Hand-written or unknown code may return.",
         applied_in: "crates/kcfg/src/returns.rs",
         guards: &[
             "crates/kcfg/tests/lift.rs: calls_that_do_not_come_back",
@@ -155,7 +154,7 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "last-calls-do-not-return",
-        says: "A call or a trap that ends a compiled function, with nothing or padding behind it, does not come back.",
+        says: "A call or a trap at the end of a compiled function, followed by nothing or by padding, does not return.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
         guards: &["crates/kcfg/tests/assumptions.rs: ends_of_functions"],
         applies: |graph, _| {
@@ -166,7 +165,7 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "ends-without-a-branch-do-not-run",
-        says: "The end of a section's last function is not reached if it has no branch there \
+        says: "If the last function of a section has no branch at its end, control does not reach that end \
                (`__builtin_unreachable()`).",
         applied_in: "crates/kcfg/src/lift/references.rs",
         guards: &["crates/kcfg/tests/assumptions.rs: ends_of_functions"],
@@ -174,15 +173,15 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "bugs-are-fatal",
-        says: "Nothing resumes behind a `ud2` whose entry in `__bug_table` lacks BUGFLAG_WARNING (lib/bug.c).",
+        says: "Execution does not resume after a `ud2` whose entry in `__bug_table` lacks BUGFLAG_WARNING (lib/bug.c).",
         applied_in: "crates/kcfg/src/lift/sites.rs",
         guards: &["crates/kcfg/tests/lift.rs: warnings_resume_and_bugs_do_not"],
         applies: |graph, _| is_kernel(graph) && ends(graph, |end| *end == Terminator::Trap { next: None }),
     },
     Assumption {
         name: "entries-serve-their-sites",
-        says: "An entry of a table about code (exceptions, alternatives, static keys, bugs…) is of use only as long as \
-               its code is there.",
+        says: "An entry of a table about code (exceptions, alternatives, static keys, bugs…) is useful only as long \
+               as that code exists.",
         applied_in: "crates/kcfg/src/special.rs",
         guards: &[
             "crates/kcfg/tests/lower.rs: dead_entries_of_weak_tables_go",
@@ -192,8 +191,8 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "patches-go-where-tables-say",
-        says: "Code that the kernel writes over at run time goes behind itself, or where its own references and the \
-               entries about it say.",
+        says: "Code that the kernel patches at run time continues after itself, or at a target of its own references \
+               or of the table entries about it.",
         applied_in: "crates/kcfg/src/edges.rs",
         guards: &[
             "crates/kcfg/tests/lift.rs: static_keys",
@@ -203,8 +202,8 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "names-of-sections-tell-their-use",
-        says: "Sections of code and data with names of the compiler, or of the kernel's attributes, are used by \
-               reference only; what is read from end to end has another name.",
+        says: "Sections of code and data with the compiler's names, or with names from the kernel's attributes, are \
+               used by reference only. A section that is read from end to end has another name.",
         applied_in: "crates/kcfg/src/special.rs",
         guards: &[
             "crates/kcfg/src/special/tests.rs: rules_of_a_kernel",
@@ -214,8 +213,9 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "nothing-unwinds",
-        says: "Nothing walks the stack by `.eh_frame`, `.gcc_except_table` or `.orc_unwind`, which are left out. (A program \
-               with exception handlers or cleanups is refused unless `--drop-handlers` says that none has to run.)",
+        says: "Nothing walks the stack by `.eh_frame`, `.gcc_except_table` or `.orc_unwind`, which are left out. (A \
+               program with exception handlers or cleanups is refused unless `--drop-handlers` states that none has \
+               to run.)",
         applied_in: "crates/kcfg/src/special.rs",
         guards: &[
             "tests/tests/user_links.rs: handlers_are_refused_or_reported",
@@ -226,17 +226,17 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "links-wrap-what-is-said",
-        says: "The link of a user program wraps no symbol that the objects define (`ld --wrap`), unless `--wrap` says so: \
-               references within the rewritten object are settled.",
+        says: "The link of a user program wraps no symbol that the objects define (`ld --wrap`) unless `--wrap` names \
+               the symbol, because references within the rewritten object are already resolved.",
         applied_in: "crates/kshrink-spec/src/user_program.rs",
         guards: &["tests/tests/user_links.rs: wrapped_symbols_are_refused_or_wrapped"],
         applies: |graph, _| !is_kernel(graph),
     },
     Assumption {
         name: "return-addresses-identify-nothing",
-        says: "No function does one thing for one call and another thing for another call because of the address that it \
-               returns to (`__builtin_return_address(0)`): identical code with calls becomes one, so that these return to one \
-               address. In a kernel, it is printed, and recorded for traces.",
+        says: "No function tells its callers apart by its return address (`__builtin_return_address(0)`): calls in \
+               merged identical code all return to one address. A kernel only prints the return address and records \
+               it for traces.",
         applied_in: "crates/kopt/src/merge/mod.rs",
         guards: &["tests/tests/user_links.rs: calls_in_identical_code_return_to_one_place"],
         applies: |_, reports| {
@@ -245,7 +245,7 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "exports-serve-modules",
-        says: "In a kernel without loadable modules, nothing needs what is exported to them.",
+        says: "In a kernel without loadable modules, nothing needs the exports.",
         applied_in: "crates/kcfg/src/lift/plan.rs",
         guards: &[WEB_KERNEL],
         applies: |graph, _| {
@@ -254,7 +254,7 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "names-that-are-looked-up-are-strings",
-        says: "What the kernel or a module looks up by name among what is exported stands in its data as a string that ends \
+        says: "If the kernel or a module looks up an export by name, the name is in its data as a string that ends \
                with a zero byte, or among the type ids for BPF programs.",
         applied_in: "crates/kopt/src/exports.rs",
         guards: &["crates/kopt/tests/filetests/main.rs: exports"],
@@ -266,21 +266,22 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "compared-indices-stay",
-        says: "An index that was compared in memory has the same value when it is loaded from there.",
+        says: "An index that was compared in memory still has the same value when it is loaded from there.",
         applied_in: "crates/kcfg/src/lift/bounds.rs",
         guards: &["tests/tests/random_programs/main.rs: random_programs_do_what_they_did_before"],
         applies: |graph, _| !graph.tables.is_empty(),
     },
     Assumption {
         name: "jump-tables-serve-their-jumps",
-        says: "A jump table into which nothing else points is read by its jumps alone.",
+        says: "If nothing else points into a jump table, only its jumps read the table.",
         applied_in: "crates/kcfg/src/lift/switches.rs",
         guards: &["crates/kcfg/tests/lift.rs: resolved_tables_keep_nothing_alive_by_themselves"],
         applies: |graph, _| !graph.tables.is_empty(),
     },
     Assumption {
         name: "plan-is-complete",
-        says: "Programs make no system call that the plan does not list; it says so itself, or --assume-complete does.",
+        says: "Programs make only the system calls that the plan lists. The plan states that it is complete, or \
+               --assume-complete does.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
         guards: &[
             "crates/syscall-scan/tests/strace.rs: nothing_that_i386_applets_do_is_missing",
@@ -291,66 +292,66 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "calls-of-the-kernel-are-listed",
-        says: "Beside programs, only the kernel and its vDSO make system calls, and only those that kplan lists.",
+        says: "Apart from programs, only the kernel and its vDSO make system calls, and only those in kplan's list.",
         applied_in: "crates/kplan/src/implicit.rs",
         guards: &[WEB_KERNEL],
         applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
         name: "dispatchers-are-named",
-        says: "`ia32_sys_call()` takes the number of a system call as its second argument, `sys_call_table` and \
-               `sys_oabi_call_table` are indexed by it, and `sys_ni_syscall()` answers -ENOSYS.",
+        says: "`ia32_sys_call()` takes the system call number as its second argument, `sys_call_table` and \
+               `sys_oabi_call_table` are indexed by that number, and `sys_ni_syscall()` returns -ENOSYS.",
         applied_in: "crates/kopt/src/syscalls/mod.rs",
         guards: &[WEB_KERNEL],
         applies: |_, reports| redirects_calls(reports),
     },
     Assumption {
         name: "operations-are-listed",
-        says: "Programs ask for no operation of a system call that the plan does not list: such an operation is answered \
-               with -ENOSYS.",
+        says: "Programs request only the operations of system calls that the plan lists. The kernel answers any other \
+               operation with -ENOSYS.",
         applied_in: "crates/kopt/src/sysargs/mod.rs",
         guards: &[SYSARGS, REFUSED_OPERATIONS, REFUSED_ON_ARM],
         applies: |_, reports| refuses_operations(reports),
     },
     Assumption {
         name: "handlers-get-registers",
-        says: "`__ia32_sys_…` gets one argument, in the first register, which points to the registers of the program: the \
-               first words of `struct pt_regs` are the arguments of the call. Nothing changes them while it runs but what \
-               it calls (a tracer changes those of a process that is stopped).",
+        says: "`__ia32_sys_…` gets one argument, in the first register: a pointer to the registers of the program. \
+               The first words of `struct pt_regs` are the arguments of the system call. While the handler runs, only \
+               its callees change them (a tracer changes the registers of a stopped process).",
         applied_in: "crates/kopt/src/sysargs/convention.rs",
         guards: &[SYSARGS, REFUSED_OPERATIONS],
         applies: |graph, reports| graph.machine == Machine::I386 && refuses_operations(reports),
     },
     Assumption {
         name: "roots-of-the-closure-are-listed",
-        says: "What runs before a frozen page can come back, or while one does, is what is listed by name for Linux 6.1 \
-               and 6.12, what that calls, and what the pointers lead to in the data that it means.",
+        says: "Code that runs before a frozen page can be thawed, or during a thaw, is listed by name for Linux 6.1 \
+               and 6.12, or the listed code reaches it through calls and through pointers in the data that it uses.",
         applied_in: "crates/kopt/src/freeze/marks/mod.rs",
         guards: &[FREEZE, FREEZE_ON_ARM],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
     Assumption {
         name: "panics-do-not-return-to-the-allocator",
-        says: "Code that holds a lock of the page allocator, or runs before anything can thaw, goes on to reclaim, sleep, \
-               wake or panic only where that lock is not held or the kernel stops.",
+        says: "Code that holds a lock of the page allocator, or that runs before anything can be thawed, reclaims, \
+               sleeps, wakes or panics only after it has released that lock or when the kernel stops.",
         applied_in: "crates/kopt/src/freeze/marks/mod.rs",
         guards: &[FREEZE],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
     Assumption {
         name: "physical-addresses-are-asked-for",
-        says: "Constant data is used by its physical address only if it is aligned to a page, named with an offset that \
-               leads out of it, or named by a function that calls one of those that take a buffer for a device, map pages \
-               for user space, or pass them to a file or socket, or that computes a physical address itself on ARM \
-               (`.pv_table`).",
+        says: "Constant data is used by its physical address only if it is aligned to a page, if it is named with an \
+               offset outside of it, or if a function names it that computes a physical address itself on ARM \
+               (`.pv_table`) or calls a function that takes a buffer for a device, maps pages for user space, or \
+               passes them to a file or socket.",
         applied_in: "crates/kopt/src/freeze/closure.rs",
         guards: &[FREEZE, FREEZE_ON_ARM],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
     Assumption {
         name: "frozen-functions-need-no-alignment",
-        says: "Nothing keeps a tag in the low bits of the address of a function that freezes behind a stub: that address is a \
-               multiple of nothing.",
+        says: "Nothing keeps a tag in the low bits of the address of a function that freezes behind a stub: stubs are \
+               not aligned.",
         applied_in: "crates/kopt/src/freeze/stubs.rs",
         guards: &[FREEZE],
         applies: |_, reports| {
@@ -359,8 +360,8 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "init-code-is-done-when-it-is-freed",
-        says: "When the kernel frees the memory of its initialization, nothing uses what lies in `.init.text`, \
-               `.init.data` and `.init.rodata` any more. Nobody but initialization reads `.initcall*`, `.init.setup` and \
+        says: "Once the kernel frees its initialization memory, nothing uses `.init.text`, `.init.data` and \
+               `.init.rodata` any more. Only initialization reads `.initcall*`, `.init.setup` and \
                `.con_initcall.init`, and it only calls the functions there.",
         applied_in: "crates/kopt/src/initmotion/late.rs",
         guards: &[INITMOTION, WEB_KERNEL],
@@ -368,67 +369,69 @@ pub const ALL: &[Assumption] = &[
     },
     Assumption {
         name: "string-functions-keep-no-pointers",
-        says: "`_printk()` and other functions that format text, and those that compare or copy strings (`strcmp()`, \
-               `of_find_property()`), keep no pointer to what they are given. What is pushed in front of a \
-               call of one that formats text, and not taken off the stack again, is an argument.",
+        says: "`_printk()` and other functions that format text, and functions that compare or copy strings \
+               (`strcmp()`, `of_find_property()`), keep no pointer to their arguments. A value that is pushed before \
+               a call of a function that formats text, and not popped again, is an argument of the call.",
         applied_in: "crates/kopt/src/initmotion/uses.rs",
         guards: &[INITMOTION, WEB_KERNEL],
         applies: |_, reports| reports.iter().any(|report| moves(report, "strings moved")),
     },
     Assumption {
         name: "command-line-is-as-planned",
-        says: "The kernel is booted with the command line of the plan; if it is not, it says so at boot.",
+        says: "The kernel is booted with the command line of the plan. If it is not, it prints a warning at boot.",
         applied_in: "crates/kopt/src/params/mod.rs",
         guards: &[OTHER_COMMAND_LINE],
         applies: |_, reports| removes_parameters(reports),
     },
     Assumption {
         name: "parameters-are-tables-of-entries",
-        says: "The entries of `.init.setup` and `__param` are read one by one between the symbols of the linker script \
-               (init/main.c, kernel/params.c), and have the layout of `struct obs_kernel_param` and `struct kernel_param`.",
+        says: "The entries of `.init.setup` and `__param` are read one by one between the symbols of the linker \
+               script (init/main.c, kernel/params.c), and have the layout of `struct obs_kernel_param` and `struct \
+               kernel_param`.",
         applied_in: "crates/kcfg/src/parameters.rs",
         guards: &[OTHER_COMMAND_LINE],
         applies: |_, reports| removes_parameters(reports),
     },
     Assumption {
         name: "switches-have-addresses",
-        says: "Whoever switches a static key, or changes the trampoline of a static call, has its address as a relocation.",
+        says: "Code that switches a static key, or changes the trampoline of a static call, holds the address of the \
+               key or trampoline as a relocation.",
         applied_in: "crates/kopt/src/keys.rs",
         guards: &[KEYS],
         applies: |_, reports| reports.iter().any(|report| report.pass == "keys" && report.changed()),
     },
     Assumption {
         name: "callees-keep-the-convention",
-        says: "What compiled code calls by its address gives back the stack pointer and the registers that the ABI has \
-               callees save, and so does a compiled function that is not understood; neither writes to where its \
-               callers have saved theirs, nor reads more of the stack than its caller passes it. (A program in which a \
-               function pops its arguments is not taken to do so, nor are registers that a function changes without \
-               saving them: global register variables.)",
+        says: "Any callee that compiled code calls by its address restores the stack pointer and the callee-saved \
+               registers of the ABI, and so does an opaque compiled function. Neither writes to the saved registers \
+               of its callers, nor reads more of the stack than its caller passes. (Two exceptions are recognized: \
+               programs in which a function pops its arguments, and registers that a function changes without saving \
+               them, as global register variables.)",
         applied_in: "crates/kcfg/src/flow/mod.rs",
         guards: &["crates/kflow/src/tests/calls.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
         applies: |_, reports| folds(reports),
     },
     Assumption {
         name: "asm-leaves-the-stack-pointer",
-        says: "Hand-written code that the compiled code of a kernel calls comes back with the stack pointer where it was, as \
-               compilers take for granted of `asm`, and does not write to where its callers have saved their registers.",
+        says: "If compiled kernel code calls hand-written code, that code returns with the stack pointer unchanged, \
+               as compilers assume of `asm`, and does not write to the saved registers of its callers.",
         applied_in: "crates/kcfg/src/flow/groups.rs",
         guards: &["crates/kflow/src/tests/calls.rs: what_keeps_to_a_convention", FOLD, WEB_KERNEL],
         applies: |graph, reports| is_kernel(graph) && folds(reports),
     },
     Assumption {
         name: "functions-return-once",
-        says: "A function returns once for each call, unless it stores its return address or passes it on, as `setjmp()` does.",
+        says: "A function returns once for each call, unless it stores its return address or passes it on, as \
+               `setjmp()` does.",
         applied_in: "crates/kflow/src/summary/uses.rs",
         guards: &[FOLD, FEATURES],
         applies: |_, reports| folds(reports),
     },
     Assumption {
         name: "variables-change-by-reference",
-        says: "A variable to which nothing alive refers but instructions that load from it holds what it held in the \
-               beginning: what changes it from outside, by its name, is listed. Read-only data is not \
-               `const volatile` that no code of its own object loads, or that is larger than 8 bytes and loaded through \
-               a register.",
+        says: "If every live reference to a variable is a load, the variable keeps its initial value: variables that \
+               are changed from outside by name are listed. No read-only data is `const volatile` and either never \
+               loaded by its own object, or larger than 8 bytes and loaded through a register.",
         applied_in: "crates/kcfg/src/flow/memory.rs",
         guards: &[FOLD, WEB_KERNEL],
         applies: |_, reports| folds(reports),
@@ -476,7 +479,8 @@ fn freezes(report: &PassReport) -> bool {
     report.pass == "freeze" && frozen.map(|(_, &bytes)| bytes).sum::<u64>() > 0
 }
 
-/// Whether a pass moved something to memory that is freed after boot, given what it counts.
+/// Whether the pass `initmotion` has a nonzero count of this name: it moved something to memory that is freed after
+/// boot.
 fn moves(report: &PassReport, what: &str) -> bool {
     report.pass == "initmotion" && report.counts.get(what).is_some_and(|&number| number > 0)
 }

@@ -1,16 +1,16 @@
 /*!
-Pass `exercise`: a test of the graph's editor, which makes every kind of edit without changing what the program does.
+Pass `exercise`: a test of the graph's editor, which makes every kind of edit without changing the program's behaviour.
 
-- Every block is split behind its first instruction.
-- Every function gets a block in front of its entry. For every third function that stores 1 to a byte in a data
-  section of its own, and for the others it does nothing.
-- Every third function moves to a section of its own, of the same name.
-- Before that, what does not matter in front of a block ([`kflow::Liveness`]) is overwritten there: flags, and up to two
-  registers.
+- Every block is split after its first instruction.
+- Every function gets a block before its entry. For every third function this block stores 1 to a byte in a data
+  section of its own, for the others it does nothing.
+- Every third function moves to a new section of the same name.
+- Before that, dead flags and up to two dead registers ([`kflow::Liveness`]) are overwritten at the start of each
+  block.
 
-Not edited is what no pass may edit: patch sites, and entries that are glued to the node in front or patched by the
-function tracer. Code that runs before paging is on (see pass [`instrument`]) gets no store and is not moved. Nothing
-is overwritten in position-independent functions, or between a jump and its table.
+The pass respects the limits of all passes: it does not edit patch sites, and entries that are glued to the node before
+them or patched by the function tracer. Code that runs before paging is on (see pass [`instrument`]) gets no store and
+is not moved. Nothing is overwritten in position-independent functions, or between a jump and its table.
 */
 
 mod overwrite;
@@ -24,10 +24,10 @@ use crate::instrument;
 use crate::near;
 use crate::report::PassReport;
 
-/// Every how many functions one is moved.
+/// One function in this many is moved.
 const EVERY: usize = 3;
 
-/// Size in bytes at least of the `nop`s in front of functions that are not moved.
+/// Minimum size, in bytes, of the `nop`s before functions that are not moved.
 const NOPS: usize = 3;
 
 /// Makes the edits.
@@ -55,7 +55,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
     report
 }
 
-/// Splits blocks behind their first instructions; returns how many.
+/// Splits blocks after their first instructions; returns their number.
 fn split_blocks(graph: &mut Graph) -> u64 {
     let mut at = Vec::new();
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
@@ -77,8 +77,8 @@ fn split_blocks(graph: &mut Graph) -> u64 {
     at.len() as u64
 }
 
-/// Whether a block can be put in front of a function. Where the function tracer patches the entry, it may not: the kernel
-/// ignores a site that is not where the function's symbol is (`test_for_valid_rec` in kernel/trace/ftrace.c).
+/// Whether a block can be placed before a function. It cannot where the function tracer patches the entry, because the
+/// kernel ignores a site that is not at the function's symbol (`test_for_valid_rec` in kernel/trace/ftrace.c).
 pub(crate) fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     let entry = graph.function(id).entry();
     let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.is_fixed()));
@@ -110,10 +110,10 @@ fn can_move(graph: &Graph, id: FunctionId) -> bool {
             .all(|&block| graph.node(block).section == section && !graph.knows_own_address(block))
 }
 
-/// Adds the blocks in front of functions.
+/// Adds the blocks before functions.
 fn add_blocks(graph: &mut Graph, moving: &[FunctionId], staying: &[FunctionId]) {
     let isa = graph.isa();
-    // A byte may lie anywhere, or there is no store: bytes in sections of their own would be mostly alignment.
+    // Without an alignment of 1 there is no store: bytes in sections of their own would be mostly padding.
     let stores = graph.store_layout().is_some_and(|layout| layout.align == 1);
     let mut editor = Editor::new(graph, "exercise");
     for &id in staying {

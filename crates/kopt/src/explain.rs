@@ -1,4 +1,4 @@
-//! Why something is alive: the shortest chain of edges from a root.
+//! Reasons why code or data is alive: the shortest chain of edges from a root.
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, SymbolPlace};
@@ -18,7 +18,7 @@ pub struct Link {
 /// A shortest chain that keeps a node alive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
-    /// Why its first node is alive.
+    /// The reason why its first node is alive.
     pub root: RootReason,
     /// From the root to the node.
     pub links: Vec<Link>,

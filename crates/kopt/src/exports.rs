@@ -1,21 +1,21 @@
 /*!
-Pass `exports`: only what the modules that ship may use stays exported.
+Pass `exports`: removes the exports that no shipped module may use.
 
-In a kernel with loadable modules, everything exported is a root. The plan lists the modules ([`kplan::Exports`]); an
-export stays if
+In a kernel with loadable modules, every export is a root. The plan lists the modules ([`kplan::Exports`]). An export
+is kept if
 
 - a module of the list imports it;
-- its name stands as a string ([`names_in`]) in data of a module, or in data that the kernel can reach: `symbol_get()`,
+- its name is a string ([`names_in`]) in data of a module, or in data that the kernel can reach: `symbol_get()`,
   kallsyms, kprobes and live patches look symbols up by name;
 - the id of its type is listed for BPF programs (`__BTF_ID__func__NAME__N`, include/linux/btf_ids.h).
 
-The entries of the others go, and what only they kept alive goes by pass [`reach`](mod@crate::reach). A module that needs such a symbol is
-refused by the kernel (`Unknown symbol` in kernel/module/main.c).
+The other entries are removed, and pass [`reach`](mod@crate::reach) removes everything that only they kept alive. The
+kernel refuses a module that needs such a symbol (`Unknown symbol` in kernel/module/main.c).
 
-From Linux 6.5 on, an export is an entry of the section `.export_symbol`, which has the label `__export_symbol_NAME`
-(include/linux/export.h); when the kernel is linked, modpost makes the table of exports from these entries. Before, it is
-a section `___ksymtab+NAME` or `___ksymtab_gpl+NAME`, and its name a string in `__ksymtab_strings`. An entry whose name
-is not found stays, and is reported.
+From Linux 6.5 on, an export is an entry of the section `.export_symbol` with the label `__export_symbol_NAME`
+(include/linux/export.h); modpost makes the table of exports from these entries when the kernel is linked. Before 6.5,
+an export is a section `___ksymtab+NAME` or `___ksymtab_gpl+NAME`, and its name is a string in `__ksymtab_strings`. An
+entry without a known name is kept and reported.
 */
 
 use fixedbitset::FixedBitSet;
@@ -31,7 +31,7 @@ use crate::report::PassReport;
 
 /// The section of entries from Linux 6.5 on.
 const ENTRIES: &str = ".export_symbol";
-/// How the labels of its entries begin.
+/// The prefix of the labels of its entries.
 const LABEL: &str = "__export_symbol_";
 /// The section with the names of exports before Linux 6.5.
 const STRINGS: &str = "__ksymtab_strings";
@@ -71,16 +71,16 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let mut looked_up: Vec<&String> = looked_up.iter().collect();
     looked_up.sort_unstable();
     for name in looked_up {
-        report.keep(name, "its name stands in data, where it may be looked up");
+        report.keep(name, "its name is in data, where it may be looked up");
     }
     for &node in &table.unnamed {
-        report.keep(graph.name_of(node), "an export without the label that says its name");
+        report.keep(graph.name_of(node), "an export without the label that names it");
     }
     report
 }
 
-/// The names that stand in data as strings: letters, digits, underscores and dots in front of a zero byte. The byte in front
-/// of them may be anything else, as in `symbol:NAME` or in a structure.
+/// Returns the possible names in data: strings of letters, digits, underscores and dots before a zero byte. Any other
+/// byte may precede them, as in `symbol:NAME` or in a structure.
 pub fn names_in(bytes: &[u8]) -> impl Iterator<Item = &str> {
     let texts = bytes.split_inclusive(|&byte| byte == 0).filter_map(|text| text.strip_suffix(&[0]));
     texts.filter_map(|text| {
@@ -121,13 +121,13 @@ fn split_entries(graph: &mut Graph) {
     editor.finish();
 }
 
-/// What is exported.
+/// The exports of a graph.
 struct Table {
     /// The entries by node, each with the name of its symbol.
     names: FxHashMap<NodeId, String>,
     /// The entries of each name.
     entries: FxHashMap<String, Vec<NodeId>>,
-    /// Entries of which the name is not known.
+    /// Entries without a known name.
     unnamed: Vec<NodeId>,
     /// The strings of Linux before 6.5.
     strings: Vec<NodeId>,
@@ -180,22 +180,23 @@ impl Table {
         self.entries.entry(name.to_owned()).or_default().push(node);
     }
 
-    /// Whether what a root means stays only if an entry does: an exported symbol, or the string with its name.
+    /// Whether the target of a root is kept only if an entry is: an exported symbol, or the string with its name.
     fn is_decided_by_entry(&self, root: &Root) -> bool {
         self.places.contains(&(root.node, root.range.start)) || self.strings.contains(&root.node)
     }
 }
 
-/// The names of exports that stay.
+/// The names of exports that are kept.
 struct Used {
-    /// Those that the plan has.
+    /// Names that the plan lists.
     listed: FxHashSet<String>,
-    /// Others that may be looked up by name.
+    /// Other names that may be looked up.
     looked_up: FxHashSet<String>,
 }
 
 impl Used {
-    /// Finds them. Data with a name in it counts only if it is reachable, and what an export reaches only if it stays.
+    /// Finds the names. A name in data counts only if the data is reachable; a kept export makes its code and data
+    /// reachable.
     fn of(graph: &Graph, table: &Table, exports: &Exports) -> Used {
         let listed = exports.modules.iter().flat_map(|module| module.imports.iter().chain(&module.strings));
         let listed: FxHashSet<String> =
@@ -225,7 +226,7 @@ impl Used {
     }
 }
 
-/// The names that a node can look up: strings in its data, and in the data that it refers to behind its first byte.
+/// Returns the names that a node can look up: strings in its data, and strings inside the data that it refers to.
 fn names_of(graph: &Graph, node: NodeId) -> impl Iterator<Item = &str> {
     let data =
         |node: NodeId| graph.chunk(node).is_some_and(|chunk| !chunk.code).then(|| graph.bytes_of(node));
@@ -239,7 +240,7 @@ fn names_of(graph: &Graph, node: NodeId) -> impl Iterator<Item = &str> {
     names_in(data(node).unwrap_or_default()).chain(inside)
 }
 
-/// The names whose type ids a node holds for BPF programs, by its labels.
+/// For each node, the names whose type ids it holds for BPF programs, by its labels.
 fn types_for_bpf(graph: &Graph) -> FxHashMap<NodeId, Vec<&str>> {
     let mut types: FxHashMap<NodeId, Vec<&str>> = FxHashMap::default();
     for symbol in &graph.symbols {
@@ -254,7 +255,7 @@ fn types_for_bpf(graph: &Graph) -> FxHashMap<NodeId, Vec<&str>> {
     types
 }
 
-/// The nodes that something alive refers to, or that are roots for another reason than that they are exported.
+/// The nodes with a live reference, or with a root other than an export.
 fn needed_otherwise(graph: &Graph) -> FixedBitSet {
     let mut needed = FixedBitSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
@@ -266,7 +267,7 @@ fn needed_otherwise(graph: &Graph) -> FixedBitSet {
     needed
 }
 
-/// The name in `___ksymtab+NAME` and its like.
+/// Returns the name in `___ksymtab+NAME` and similar section names.
 fn name_of_section(name: &str) -> Option<&str> {
     let (table, name) = name.split_once('+')?;
     matches!(table, "___ksymtab" | "___ksymtab_gpl" | "___kcrctab" | "___kcrctab_gpl").then_some(name)

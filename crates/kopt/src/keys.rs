@@ -1,19 +1,19 @@
 /*!
-Pass `keys`: static keys and static calls that nothing alive can switch.
+Pass `keys`: static keys and static calls that no live code can switch.
 
-A *static key* is a variable with sites in the code, each a `nop` or a `jmp` that the kernel turns into the other when
-the key is switched (`__jump_table`, include/linux/jump_label.h). A key that is named by nothing but the entries of its
-sites, and by instructions that read it, is never switched: whoever does that passes its address. Its sites then are
-what their initial state says for good: the `nop` goes, or the `jmp` becomes one like others. The entries go, and the
-other way, if nothing else leads there.
+A *static key* is a variable with sites in the code. Each site is a `nop` or a `jmp`, which the kernel replaces by the
+other when the key is switched (`__jump_table`, include/linux/jump_label.h). A key is never switched if only the
+entries of its sites name it and only loads read it, because switching takes its address. Its sites then keep their
+initial state for good: a `nop` is removed, and a `jmp` becomes an ordinary jump. The entries are removed, and so is
+the other path unless something else leads there.
 
 A *static call* is a call of a trampoline that jumps to its present target (`.static_call.text`,
-arch/x86/include/asm/static_call.h). The kernel finds the trampoline to change by its address, so that one whose address
-nothing has is never changed: its calls become calls of the target. A trampoline that returns at once, for a target of
-NULL, stays.
+arch/x86/include/asm/static_call.h). The kernel finds the trampoline to change by its address. If nothing has that
+address, the target never changes, and the calls become calls of the target. A trampoline that returns at once, for a
+target of NULL, is kept.
 
-What only code switches that pass `reach` has removed is found in the next round. Alternatives are chosen at boot by what
-the processor can do, and stay.
+If pass `reach` removes the code that switches a key, the next round finds the key. Alternatives are kept, because they
+are chosen at boot by the features of the processor.
 */
 
 use kcfg::graph::{Dest, Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator};
@@ -29,8 +29,8 @@ use crate::uses::{How, Use, Uses};
 /// The section of the trampolines of static calls.
 const TRAMPOLINES: &str = ".static_call.text";
 
-/// The low bits of the reference of an entry to its key, which say what the code does (include/linux/jump_label.h): bit 0, that
-/// the way behind the branch is taken while the key is off.
+/// The low bits of an entry's reference to its key, which describe the site (include/linux/jump_label.h). Bit 0: the
+/// code after the branch runs while the key is off.
 const BRANCH_BIT: i64 = 1;
 const LOW_BITS: i64 = 3;
 
@@ -42,7 +42,7 @@ struct Entry {
     branch: bool,
 }
 
-/// Settles sites of keys, and redirects static calls.
+/// Settles the sites of keys, and redirects static calls.
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("keys");
     settle_keys(graph, &mut report);
@@ -83,9 +83,7 @@ fn settle_keys(graph: &mut Graph, report: &mut PassReport) {
                 report.count("static keys that are never switched", 1);
                 settled.extend(ends);
             }
-            None => {
-                report.keep(graph.name_of(*key), "the code of one of its sites is not what its state says")
-            }
+            None => report.keep(graph.name_of(*key), "the code at one of its sites does not match its state"),
         }
     }
     report.redirected += settled.len();
@@ -99,20 +97,20 @@ fn settle_keys(graph: &mut Graph, report: &mut PassReport) {
     }
 }
 
-/// The symbol of a node, for people.
+/// Returns the symbol of a node for messages.
 fn name(graph: &Graph, node: NodeId) -> String {
     graph.names_in(node).next().map_or_else(|| graph.name_of(node), str::to_owned)
 }
 
-/// Whether a node is a `struct static_key` and nothing else: `enabled` and a pointer.
+/// Whether a node is exactly a `struct static_key`: `enabled` and a pointer.
 fn is_key(graph: &Graph, node: NodeId) -> bool {
     let data = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
     let node = graph.node(node);
     data && node.live && node.glued_to.is_none() && node.size == 2 * u32::from(graph.machine.word_size())
 }
 
-/// The entries of `__jump_table` that are alive, by their keys. A reference beside the beginning of a node is to a part of
-/// something larger, whose entries are all left out.
+/// The live entries of `__jump_table`, by their keys. If an entry refers to a place inside a node, the key is a part of
+/// something larger, and all of the node's entries are left out.
 fn keys(graph: &Graph) -> FxHashMap<NodeId, Vec<Entry>> {
     let mut keys: FxHashMap<NodeId, Vec<Entry>> = FxHashMap::default();
     let mut parts: FxHashSet<NodeId> = FxHashSet::default();
@@ -138,7 +136,7 @@ fn is_about(graph: &Graph, node: NodeId, kind: TableKind) -> bool {
     graph.node(node).live && graph.chunk(node).is_some_and(|chunk| chunk.life == Life::Site(kind))
 }
 
-/// How many entries of tables are about each node.
+/// The number of table entries about each node.
 fn entries_about(graph: &Graph) -> FxHashMap<NodeId, usize> {
     let mut about: FxHashMap<NodeId, usize> = FxHashMap::default();
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
@@ -152,8 +150,8 @@ fn entries_about(graph: &Graph) -> FxHashMap<NodeId, usize> {
     about
 }
 
-/// How control leaves a site whose key keeps its initial state; `None` if the code there is something else. The kernel
-/// jumps if the key is on or the low bit is set, but not both (`jump_label_type` in kernel/jump_label.c).
+/// Returns the terminator of a site whose key keeps its initial state; `None` if the code there is something else. The
+/// kernel jumps if either the key is on or the low bit is set, but not both (`jump_label_type` in kernel/jump_label.c).
 fn end(graph: &Graph, entry: &Entry, is_on: bool) -> Option<Terminator> {
     let jumps = is_on != entry.branch;
     match (&graph.block(entry.site)?.end, jumps) {
@@ -163,7 +161,7 @@ fn end(graph: &Graph, entry: &Entry, is_on: bool) -> Option<Terminator> {
         (Terminator::Branch { branch, taken, .. }, true) if branch.kind == BranchKind::Jump => {
             Some(Terminator::Jump(*taken))
         }
-        // Where the length of the jump is fixed, it is among the bytes.
+        // A jump of fixed length is part of the bytes.
         (Terminator::Patched { .. }, true) => jump(graph, entry.site).map(Terminator::Jump),
         _ => None,
     }
@@ -209,7 +207,7 @@ fn redirect_calls(graph: &mut Graph, report: &mut PassReport) {
         if is_changed {
             report.keep(
                 format!("static call {}", name(graph, trampoline)),
-                "something has the address of its trampoline, and may change it",
+                "the address of its trampoline is taken, so it may be changed",
             );
         } else if is_entered(graph, trampoline) {
             report.count("static calls that are never changed", 1);
@@ -224,19 +222,19 @@ fn redirect_calls(graph: &mut Graph, report: &mut PassReport) {
     editor.finish();
 }
 
-/// Whether a reference is that of a call or a jump: on i386, every field of code that counts from itself.
+/// Whether a reference belongs to a call or a jump: on i386, every field of code that is relative to its own end.
 fn is_branch(graph: &Graph, from: NodeId, reference: &Ref) -> bool {
     let code = graph.chunk(from).is_none_or(|chunk| chunk.code);
     let relative = matches!(reference.class, RelocClass::Branch | RelocClass::Relative);
     reference.role == Role::Callee || code && relative && reference.bias != 0
 }
 
-/// Whether anything still leads to a node: a symbol alone does not.
+/// Whether a symbol of the trampoline remains.
 fn is_entered(graph: &Graph, trampoline: NodeId) -> bool {
     graph.symbols.iter().any(|symbol| symbol.place == SymbolPlace::Node(trampoline, 0))
 }
 
-/// Where a trampoline jumps to, if that is the beginning of a node.
+/// The target of a trampoline's jump, if it is the beginning of a node.
 fn target(graph: &Graph, trampoline: NodeId) -> Option<NodeId> {
     let insn = graph.isa().decode(graph.bytes_of(trampoline), 0)?;
     let Flow::Direct { branch, field_offset, .. } = insn.flow else { return None };

@@ -1,9 +1,9 @@
 /*!
 The passes of kshrink.
 
-A pass is a module and one function of it, from a graph and a plan to a changed graph and a report of what it did.
-Passes are free functions called in the order that the user gives ([`Pass::ALL`] lists them) and know nothing of ELF.
-What they cannot prove to be removable they keep, and list in [`PassReport::kept`].
+A pass is a module with one function that takes a graph and a plan, changes the graph, and reports its changes. Passes
+are free functions called in the order that the user gives ([`Pass::ALL`] lists them), and do not depend on ELF. They
+keep everything that they cannot prove to be removable, and list it in [`PassReport::kept`].
 */
 
 pub mod assumptions;
@@ -77,7 +77,7 @@ pub enum Pass {
     Freeze,
 }
 
-/// What is fixed about a pass.
+/// The fixed properties of a pass.
 struct Facts {
     name: &'static str,
     summary: &'static str,
@@ -85,7 +85,7 @@ struct Facts {
     runs: Runs,
 }
 
-/// When a pass runs if nobody says which passes to run.
+/// The condition for a pass to run by default.
 enum Runs {
     Always,
     WithPlan(fn(&Plan) -> bool),
@@ -95,27 +95,27 @@ enum Runs {
 /// The options of passes besides the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Assume that the plan lists every system call, although it says that it is incomplete.
+    /// Assume that the plan lists every system call, although it states that it is incomplete.
     pub assume_complete: bool,
     /// Check the invariants of the graph after every step ([`Graph::verify`]).
     pub verify: bool,
-    /// Which identical blocks pass `merge` may merge.
+    /// The identical blocks that pass `merge` may merge.
     pub merge: Scope,
-    /// What is to be made small.
+    /// The quantity to minimize.
     pub optimize_for: OptimizeFor,
 }
 
-/// Which code a pass may make slower.
+/// The code that a pass may make slower.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// What did not run in the traces of the plan; nothing if it has none.
+    /// Code that did not run in the traces of the plan; none if it has no traces.
     #[default]
     Cold,
-    /// All.
+    /// All code.
     All,
 }
 
-/// What is to be made small.
+/// The quantity to minimize.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OptimizeFor {
     /// The memory that code and data take.
@@ -126,7 +126,7 @@ pub enum OptimizeFor {
 }
 
 impl Pass {
-    /// Every pass, in the order in which they are useful.
+    /// Every pass, in the order in which they are most effective.
     pub const ALL: &[Pass] = &[
         Pass::Exports,
         Pass::Syscalls,
@@ -149,7 +149,7 @@ impl Pass {
         self.facts().name
     }
 
-    /// What it does, in one sentence without its name in front and without a full stop.
+    /// Its effect, in one sentence without a subject and without a full stop.
     pub fn summary(self) -> &'static str {
         self.facts().summary
     }
@@ -159,7 +159,7 @@ impl Pass {
         self.facts().removes
     }
 
-    /// Whether it knows code of a machine.
+    /// Whether it supports code of a machine.
     pub fn knows(self, machine: Machine) -> bool {
         match machine {
             Machine::I386 | Machine::Arm => true,
@@ -167,7 +167,7 @@ impl Pass {
         }
     }
 
-    /// Whether it runs by default and supports the machine.
+    /// Whether it runs by default with this plan.
     pub fn runs_by_default(self, plan: &Plan) -> bool {
         match self.facts().runs {
             Runs::Always => true,
@@ -186,11 +186,11 @@ impl Pass {
                 Runs::WithPlan(|plan| plan.exports.is_some()),
             ),
             Pass::Syscalls => {
-                facts("syscalls", "redirects the system calls that no program makes", true, Runs::Always)
+                facts("syscalls", "redirects unused system calls to `sys_ni_syscall`", true, Runs::Always)
             }
             Pass::SysArgs => facts(
                 "sysargs",
-                "refuses operations of system calls that no program asks for, so that `fold` removes them",
+                "refuses unused operations of system calls, so that `fold` removes their code",
                 true,
                 Runs::WithPlan(|plan| plan.syscalls.is_some()),
             ),
@@ -202,63 +202,63 @@ impl Pass {
             ),
             Pass::Keys => facts(
                 "keys",
-                "settles static keys and static calls that nothing switches",
+                "fixes the state of static keys and static calls that nothing switches",
                 true,
                 Runs::Always,
             ),
-            Pass::Reach => facts("reach", "removes what nothing reaches", true, Runs::Always),
+            Pass::Reach => facts("reach", "removes unreachable code and data", true, Runs::Always),
             Pass::Fold => facts(
                 "fold",
-                "decides branches on constants of the whole program, and removes instructions whose results nobody needs",
+                "propagates constants through the whole program, decides branches on them, and removes dead instructions",
                 true,
                 Runs::Always,
             ),
             Pass::Icf => facts(
                 "icf",
-                "makes one of identical functions, except where addresses may be compared",
+                "merges identical functions, except where their addresses may be compared",
                 true,
                 Runs::Always,
             ),
             Pass::InitMotion => facts(
                 "initmotion",
-                "lets the kernel free what only its initialization uses",
+                "moves code and data that only initialization uses to memory that the kernel frees",
                 false,
                 Runs::Always,
             ),
             Pass::Merge => facts(
                 "merge",
-                "makes one of identical blocks, ends of blocks and sequences that did not run, or of all with --merge all",
+                "merges identical blocks, tails and sequences of code that did not run, or of all code with --merge all",
                 false,
                 Runs::WithPlan(|plan| plan.coverage.is_some()),
             ),
             Pass::Instrument => facts(
                 "instrument",
-                "makes every block record that it ran, for `coverage kcore`",
+                "instruments every block to record that it ran, for `coverage kcore`",
                 false,
                 Runs::IfNamed,
             ),
             Pass::Exercise => facts(
                 "exercise",
-                "edits everything and changes nothing that matters, to test kshrink",
+                "edits all code without changing its behaviour, to test kshrink",
                 false,
                 Runs::IfNamed,
             ),
             Pass::Freeze => facts(
                 "freeze",
-                "puts code and data that the plan has under `frozen` into sections of their own",
+                "moves the code and data listed under `frozen` in the plan to sections of their own",
                 false,
                 Runs::WithPlan(|plan| plan.frozen.is_some()),
             ),
             Pass::Layout => facts(
                 "layout",
-                "puts code in the order that `reorder` decided",
+                "places code in the order that `reorder` decided",
                 false,
                 Runs::WithPlan(|plan| plan.order.is_some()),
             ),
         }
     }
 
-    /// Runs it. What it finds out about functions is remembered for the next round.
+    /// Runs the pass. Its findings about functions are remembered for the next round.
     pub fn run(
         self,
         graph: &mut Graph,

@@ -1,16 +1,16 @@
-//! Finding what plans name in a graph.
+//! Finding the code that a plan names in a graph.
 
 use kcfg::graph::{CodeName, Graph};
 use kplan::FunctionName;
 use rustc_hash::FxHashMap;
 
-/// The symbols of code of a graph, by the names that plans use.
+/// The code symbols of a graph, by the names that plans use.
 pub struct CodeNames<'g> {
     by_name: FxHashMap<(&'g str, Option<&'g str>, u32), CodeName<'g>>,
 }
 
 impl<'g> CodeNames<'g> {
-    /// The symbols of a graph.
+    /// Collects the code symbols of a graph.
     pub fn of(graph: &'g Graph) -> CodeNames<'g> {
         let key = |named: &CodeName<'g>| {
             let symbol = named.symbol;
@@ -19,7 +19,7 @@ impl<'g> CodeNames<'g> {
         CodeNames { by_name: graph.code_names().map(|named| (key(&named), named)).collect() }
     }
 
-    /// The symbol of this name.
+    /// Returns the symbol with this name.
     pub fn find<'n>(&'n self, function: &'n FunctionName) -> Option<CodeName<'n>> {
         let FunctionName { name, file, nth } = function;
         self.by_name.get(&(name.as_str(), file.as_deref(), *nth)).copied()

@@ -1,7 +1,7 @@
-//! Code that has to stay near other code.
+//! Code that is bound to nearby code.
 //!
-//! A branch in opaque code keeps its encoding. A conditional branch in Thumb code reaches 1 MiB, less than a large kernel. So neither
-//! the code with such a branch nor the target may move further away.
+//! A branch in opaque code keeps its encoding. A conditional branch in Thumb code reaches 1 MiB, less than the size of
+//! a large kernel. So neither the code with such a branch nor the target may move further away.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::Graph;
@@ -19,7 +19,7 @@ pub(crate) enum Side {
     Back,
 }
 
-/// Pairs of opaque code that refers to a place near by, in another node, and that other node.
+/// Pairs of opaque code with a short-range reference to another node, and that node.
 fn pairs(graph: &Graph) -> impl Iterator<Item = (NodeId, NodeId)> + use<'_> {
     let opaque = graph.node_ids().filter(|&id| graph.node(id).live && graph.block(id).is_none());
     opaque.flat_map(move |id| {
@@ -33,15 +33,15 @@ fn pairs(graph: &Graph) -> impl Iterator<Item = (NodeId, NodeId)> + use<'_> {
     })
 }
 
-/// The nodes that refer to a place near by or that such a reference names, as a set of bits.
+/// The nodes with a short-range reference, and the targets of such references, as a set of bits.
 pub(crate) fn bound(graph: &Graph) -> FixedBitSet {
     let mut bound = FixedBitSet::with_capacity(graph.nodes.len());
     bound.extend(pairs(graph).flat_map(|(from, to)| [from.get(), to.get()]));
     bound
 }
 
-/// Returns, for each node of some sections with a bond to other code, the end of the sections that the node was nearer to. Nodes
-/// with a bond to one another get the same end.
+/// Returns the nearer end of some sections for each of their nodes with a bond. Nodes bound to one another get the same
+/// end.
 pub(crate) fn sides(graph: &Graph, sections: &[SectionId]) -> FxHashMap<NodeId, Side> {
     let nodes = || sections.iter().flat_map(|section| &graph.sections[section.get()].nodes).copied();
     let mut places: FxHashMap<NodeId, u64> = FxHashMap::default();
@@ -50,7 +50,7 @@ pub(crate) fn sides(graph: &Graph, sections: &[SectionId]) -> FxHashMap<NodeId, 
         places.insert(node, at);
         at += u64::from(graph.input_size(node));
     }
-    // By node, the first place of all that it is bound to.
+    // For each node, the first place among the nodes that it is bound to.
     let mut first: FxHashMap<NodeId, u64> = FxHashMap::default();
     let pairs: Vec<(NodeId, NodeId)> = pairs(graph).collect();
     for node in pairs.iter().flat_map(|&(from, to)| [from, to]) {

@@ -1,4 +1,4 @@
-//! Which blocks ran, by the plan's section `coverage`.
+//! The blocks that ran, by the plan's section `coverage`.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, NodeKind};
@@ -7,14 +7,14 @@ use kplan::Plan;
 
 use crate::names::CodeNames;
 
-/// The blocks of a graph that ran, or may have.
+/// The blocks of a graph that ran, or may have run.
 pub struct Ran {
     /// `None` if there are no traces, so that any block may have run.
     nodes: Option<FixedBitSet>,
 }
 
 impl Ran {
-    /// Finds them.
+    /// Finds the blocks.
     pub fn of(graph: &Graph, plan: &Plan) -> Ran {
         let Some(coverage) = &plan.coverage else { return Ran { nodes: None } };
         let names = CodeNames::of(graph);
@@ -31,20 +31,20 @@ impl Ran {
                 }
             }
         }
-        // What a pass made has no place in the functions of a trace.
+        // A trace cannot contain code that a pass made.
         nodes.extend(graph.node_ids().filter(|&id| graph.node(id).origin().is_none()).map(NodeId::get));
         Ran { nodes: Some(nodes) }
     }
 
-    /// Whether a block ran, as far as is known.
+    /// Whether a block may have run.
     pub fn may_have(&self, node: NodeId) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node.get()))
     }
 }
 
-/// The blocks of a function from a symbol on, which is `inside` bytes into a node. Each has its offset in bytes from
-/// the symbol and its size in bytes in the input: the terms of plans. If a pass put a block in front of the function,
-/// offsets count from the first original block.
+/// Iterates over the blocks of a function from a symbol on, which is `inside` bytes into a node. Each block has its
+/// offset in bytes from the symbol and its size in bytes in the input, as in plans. If a pass put a block before the
+/// function, offsets are relative to the first original block.
 pub fn blocks_behind(
     graph: &Graph,
     function: FunctionId,

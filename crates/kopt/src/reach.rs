@@ -1,10 +1,9 @@
 /*!
 Pass `reach`: unreachable code and data elimination (Chanet et al. 2007, section 2.4).
 
-Everything that no chain of edges connects to a root is removed, at the granularity of basic blocks and
-chunks. Two properties of the edges make this precise: calls and returns match ([`kcfg::returns`]), and what only an
-indirect branch can reach is reachable only if its address is computable. Weak tables keep nothing alive, and their
-entries are removed with their sites.
+Code and data without a chain of edges from a root is removed, at the granularity of basic blocks and chunks. Two
+properties of the edges make this precise: calls and returns match ([`kcfg::returns`]), and an indirect branch reaches
+only code whose address is computable. Weak tables keep nothing alive, and their entries are removed with their sites.
 */
 
 use fixedbitset::FixedBitSet;
@@ -42,13 +41,13 @@ pub fn run(graph: &mut Graph) -> PassReport {
         }
     }
     for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node.get())) {
-        report.keep(&opaque.name, format!("carried whole: {}", opaque.reason));
+        report.keep(&opaque.name, format!("opaque: {}", opaque.reason));
     }
     report
 }
 
-/// Whether a block ends in a call that does not come back, although the terminator has a return point. That is then
-/// cleared, so that lowering adds no jump to it.
+/// Whether a block ends in a call that does not return, although the terminator has a return point. The return point is
+/// then cleared, so that lowering adds no jump to it.
 fn is_last_call(graph: &Graph, edges: &Edges<'_>, node: NodeId) -> bool {
     let calls = matches!(graph.block(node), Some(Block { end: Terminator::Call { next: Some(_) }, .. }));
     let mut returns = false;
@@ -63,14 +62,14 @@ pub fn reachable(graph: &Graph) -> FixedBitSet {
     reachable_by(graph, &Edges::of(graph))
 }
 
-/// The nodes that are reachable from a root along these edges.
+/// The nodes that are reachable from a root along the given edges.
 fn reachable_by(graph: &Graph, edges: &Edges<'_>) -> FixedBitSet {
     let mut reachable = FixedBitSet::with_capacity(graph.nodes.len());
     add_reachable(graph, edges, graph.roots.iter().map(|root| root.node), &mut reachable);
     reachable
 }
 
-/// Adds what is reachable from these nodes along these edges to a set, and returns what was not in it before.
+/// Adds the nodes that are reachable from the given ones to a set, and returns the new ones.
 pub(crate) fn add_reachable(
     graph: &Graph,
     edges: &Edges<'_>,
@@ -79,7 +78,7 @@ pub(crate) fn add_reachable(
 ) -> Vec<NodeId> {
     let mut is_new = |node: NodeId| graph.node(node).live && !reachable.put(node.get());
     let mut added: Vec<NodeId> = from.into_iter().filter(|&node| is_new(node)).collect();
-    // What was added is the worklist, too.
+    // The list of new nodes is also the worklist.
     let mut next = 0;
     while let Some(&node) = added.get(next) {
         next += 1;

@@ -13,21 +13,21 @@ use kcfg::index::NodeId;
 pub struct PassReport {
     /// Its name.
     pub pass: &'static str,
-    /// What it removed from the program.
+    /// The code and data that it removed.
     pub removed: Removed,
-    /// Branches, calls and references that it redirected.
+    /// Number of branches, calls and references that it redirected.
     pub redirected: usize,
     /// Other counts.
     #[serde(skip_serializing_if = "IndexMap::is_empty")]
     pub counts: IndexMap<&'static str, u64>,
-    /// What of this it did in each round, of a pass that runs in rounds.
+    /// Its figures for each round, if it runs in rounds.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub rounds: Vec<Round>,
-    /// What it did not change, although it should have, and why.
+    /// The things that it could not change, with reasons.
     pub kept: Vec<Kept>,
 }
 
-/// What a pass did in one round.
+/// The figures of a pass for one round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Round {
     /// See [`PassReport::removed`].
@@ -42,24 +42,24 @@ pub struct Round {
 /// Nodes that were removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Removed {
-    /// Functions of which nothing is left.
+    /// Functions that were removed completely.
     pub functions: usize,
     /// Basic blocks.
     pub blocks: usize,
     /// Bytes of code, in blocks and chunks, without the branches that lowering encodes.
     pub code_bytes: u64,
-    /// Chunks of data, entries of weak tables among them.
+    /// Chunks of data, including entries of weak tables.
     pub data_chunks: usize,
-    /// Bytes of data, zero-initialised data included.
+    /// Bytes of data, including zero-initialised data.
     pub data_bytes: u64,
 }
 
-/// Something that was kept, and why.
+/// Something that was kept, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Kept {
-    /// What.
+    /// Its name.
     pub what: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -76,12 +76,12 @@ impl PassReport {
         }
     }
 
-    /// Whether the pass changed the graph so that another one may find more to do.
+    /// Whether the pass changed the graph in a way that may help another pass.
     pub fn changed(&self) -> bool {
         self.removed != Removed::default() || self.redirected > 0
     }
 
-    /// Adds what the pass did in a later round. The kept things are those of the later round only.
+    /// Adds the report of a later round, whose list of kept things replaces the present one.
     pub fn add(&mut self, later: PassReport) {
         let round =
             Round { removed: later.removed, redirected: later.redirected, counts: later.counts.clone() };
@@ -99,17 +99,17 @@ impl PassReport {
         self.kept = later.kept;
     }
 
-    /// Whether the pass counted anything besides what it removed and redirected.
+    /// Whether the pass has a count besides its removals and redirections.
     pub fn counted(&self) -> bool {
         self.counts.values().any(|&number| number > 0)
     }
 
-    /// Adds to a number.
+    /// Adds to a count.
     pub fn count(&mut self, what: &'static str, number: u64) {
         *self.counts.entry(what).or_default() += number;
     }
 
-    /// Adds something that was kept.
+    /// Adds something that was kept, and the reason.
     pub fn keep(&mut self, what: impl Into<String>, why: impl Into<String>) {
         self.kept.push(Kept { what: what.into(), why: why.into() });
     }

@@ -1,20 +1,20 @@
 /*!
-What something keeps alive by itself: the bytes that would be unreachable without it.
+Retained sizes: the bytes that would be unreachable without a node or a set of nodes.
 
-In the graph of everything that is alive, with one node in front of all roots, a node X *dominates* Y if every chain of
-edges from a root to Y leads through X. What X keeps alive by itself is all that it dominates, itself included.
-petgraph's `simple_fast` computes this (Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm).
+In the graph of everything that is alive, with one node before all roots, a node X *dominates* Y if every chain of
+edges from a root to Y leads through X. X retains everything that it dominates, including itself. petgraph's
+`simple_fast` computes this (Cooper, Harvey, Kennedy: A Simple, Fast Dominance Algorithm).
 
 Edges that depend on more than their source need no special care:
 
 - An entry of a weak table has one edge to it, from its site.
-- The edge from a call to the code behind it is there if the callee may return ([`kcfg::returns`]). Removing the nodes
-  that X dominates cannot turn a returning call into one that does not return: control enters them from the rest
-  through X only.
-- A reference that may be to the end of a variable is an edge to that as well ([`kcfg::edges`]).
+- The edge from a call to the code after it exists if the callee may return ([`kcfg::returns`]). Removing the nodes
+  that X dominates cannot turn a returning call into one that does not return, because control from the rest enters
+  them through X only.
+- A reference that may mean the end of a variable is an edge to that variable as well ([`kcfg::edges`]).
 
-The figure excludes padding, branches that become shorter (they count with their length in the input), and finer
-splitting of data whose references are gone.
+The figure excludes padding, the savings of branches that become shorter (they count with their length in the input),
+and finer splitting of data whose references are gone.
 */
 
 use kcfg::edges::{Destination, Edges};
@@ -25,14 +25,14 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
-/// Bytes that something keeps alive by itself.
+/// Bytes that a node or a set of nodes retains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Retained {
-    /// All of them.
+    /// All bytes.
     pub bytes: u64,
     /// Bytes of code among them.
     pub code: u64,
-    /// Bytes of data that the kernel frees after it has started, or code (sections that begin with `.init`).
+    /// Bytes of them that the kernel frees after it has started (sections that begin with `.init`).
     pub init: u64,
 }
 
@@ -55,21 +55,21 @@ impl Retained {
     }
 }
 
-/// What each set of nodes keeps alive by itself: what is reachable only through its members. The sets must be disjoint. What
-/// is not reachable counts nothing.
+/// Returns the bytes that each set of nodes retains: the bytes that are reachable only through its members. The sets
+/// must be disjoint. Unreachable nodes count nothing.
 pub fn of_sets(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
     sums(graph, sets).split_off(graph.nodes.len())
 }
 
-/// Returns the bytes that each node keeps alive by itself.
+/// Returns the bytes that each node retains.
 pub fn of_nodes(graph: &Graph) -> Vec<Retained> {
     sums(graph, &[])
 }
 
-/// The figures of all nodes, and after them those of the sets.
+/// The figures of all nodes, followed by the figures of the sets.
 fn sums(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
     let edges = Edges::of(graph);
-    // One vertex for each node and each set, and one in front of the roots.
+    // One vertex for each node and each set, and one before the roots.
     let (first_set, nodes) = (graph.nodes.len(), graph.nodes.len() + sets.len() + 1);
     let mut vertices: DiGraph<(), ()> = DiGraph::with_capacity(nodes, 4 * nodes);
     for _ in 0..nodes {
@@ -83,7 +83,7 @@ fn sums(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
             vertices.add_edge(NodeIndex::new(first_set + number), NodeIndex::new(member.get()), ());
         }
     }
-    // Whoever leads to a member of a set leads to the set.
+    // An edge to a member of a set is an edge to the set.
     let vertex = |id: NodeId| NodeIndex::new(set_of.get(&id).map_or(id.get(), |set| first_set + set));
     for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
         vertices.add_edge(start, vertex(root.node), ());
@@ -92,7 +92,7 @@ fn sums(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
         edges.for_each(id, |edge| {
             if let Destination::Node(to) = edge.to
                 && graph.node(to).live
-                // Members of one set lead to one another within it.
+                // Edges between members stay inside the set.
                 && (!set_of.contains_key(&to) || set_of.get(&to) != set_of.get(&id))
             {
                 vertices.add_edge(NodeIndex::new(id.get()), vertex(to), ());
@@ -104,7 +104,7 @@ fn sums(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
         sums[id.get()] = Retained::of_node(graph, id);
     }
-    // From the leaves of the tree of dominators to its root: deeper vertices first.
+    // From the leaves of the dominator tree to its root: deeper vertices first.
     let mut depths: Vec<Option<u32>> = vec![None; nodes];
     depths[start.index()] = Some(0);
     let mut order: Vec<(u32, usize)> = Vec::new();

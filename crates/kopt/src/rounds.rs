@@ -8,10 +8,10 @@ use kplan::Plan;
 
 use crate::{Options, Pass, PassReport, unwinding};
 
-/// The largest number of rounds. Removed references allow to cut more data, which allows to remove more.
+/// Maximum number of rounds. Removing references allows finer cuts of data, and these allow more removals.
 const MAX_ROUNDS: usize = 4;
 
-/// Why passes cannot be run.
+/// The reason why passes cannot be run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program cannot be lifted.
@@ -22,12 +22,12 @@ pub enum Error {
     Broken {
         /// The last step: `graph`, or the name of a pass.
         step: &'static str,
-        /// Which invariant.
+        /// The invariant.
         broken: Broken,
     },
-    /// A defect of kshrink: what was proved about references into data is not proved of the data that was cut.
+    /// A defect of kshrink: cutting the data a second time, without a change in between, had another result.
     #[error(
-        "data that was cut at its variables is cut otherwise when nothing has changed since; please report this"
+        "cutting data at its variables again, without a change in between, had another result; please report this"
     )]
     CutTwice,
 }
@@ -41,13 +41,14 @@ impl kcli::Fault for Error {
     }
 }
 
-/// Runs the passes: first those that remove, in rounds, until neither they nor cutting the data again ([`Lifter::refine`])
-/// change anything; then the others, once; last, what instructions read is brought near enough ([`lower::bring_near`]). Returns the graph, and a report of each pass over all rounds. `begin` is called
-/// with the name of every step before it: `graph`, a pass, `refine`, `unwinding`, `literals`.
+/// Runs the passes. First the passes that remove run in rounds, until neither they nor cutting the data again
+/// ([`Lifter::refine`]) change anything. Then the other passes run once. Last, literals are moved within reach of their
+/// readers ([`lower::bring_near`]). Returns the graph, and a report of each pass over all rounds. `begin` is called
+/// before every step with its name: `graph`, a pass, `refine`, `unwinding`, `literals`.
 ///
 /// # Errors
-/// Those of [`Lifter::graph`]; with [`Options::verify`], the first step after which an invariant is broken, and a second
-/// [`Lifter::refine`] that still changes something.
+/// The errors of [`Lifter::graph`]. With [`Options::verify`], also the first step after which an invariant is broken,
+/// and a second [`Lifter::refine`] that still changes something.
 pub fn run(
     lifter: Lifter<'_>,
     plan: &Plan,
@@ -61,7 +62,7 @@ pub fn run(
 /// Runs the passes as [`run`] does, and calls `end` after every step with its name and the graph.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub fn run_observed(
     mut lifter: Lifter<'_>,
     plan: &Plan,
@@ -86,7 +87,7 @@ pub fn run_observed(
     for round in 1..=MAX_ROUNDS {
         let mut changed = false;
         for (pass, report) in removing.iter().zip(&mut reports) {
-            // What the last round would fold, nothing would be removed of.
+            // Skip `fold` in the last round: no later pass would remove the code that it makes dead.
             if *pass == Pass::Fold && round == MAX_ROUNDS {
                 continue;
             }

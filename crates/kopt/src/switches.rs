@@ -4,7 +4,7 @@ use kcfg::graph::{Graph, Role, Terminator};
 use kcfg::index::TableId;
 use rustc_hash::FxHashSet;
 
-/// The jump tables that others read than one jump: more jumps go through them, or references name their slots.
+/// The jump tables with more than one user: several jumps, or references that name their slots.
 pub(crate) fn shared_tables(graph: &Graph) -> FxHashSet<TableId> {
     let mut seen = FxHashSet::default();
     let tables = graph.node_ids().filter_map(|node| match graph.block(node)?.end {

@@ -1,11 +1,11 @@
 /*!
-Functions that are unwound in the same way lie together.
+Grouping of functions with the same unwind information.
 
-On ARM, the kernel has an index of unwind tables (`.ARM.exidx`; IHI 0038, section 5) with an entry of two words for
-each function: its address, and the way it has saved registers. The linker drops an entry with the content of the entry
-before it (GNU ld, option `--no-merge-exidx-entries`), because an entry is about all code up to the next one. So the
-functions of `.text` are put in the order of these words. What the kernel was linked with keeps its place otherwise:
-hot code, which pass `layout` puts in an order, comes after this.
+On ARM, the kernel has an index of unwind tables (`.ARM.exidx`; IHI 0038, section 5). It has an entry of two words for
+each function: its address, and how it has saved registers. An entry covers all code up to the next one, so the linker
+drops an entry that equals the one before it (GNU ld, option `--no-merge-exidx-entries`). The functions of `.text` are
+therefore sorted by the second word. Other code keeps its place, and the order of hot code by pass `layout` comes after
+this step.
 */
 
 use fixedbitset::FixedBitSet;
@@ -16,12 +16,12 @@ use kcfg::special::Rule;
 
 use crate::near;
 
-/// The class of code that is put in order: the kernel asks of no address in it what lies there.
+/// The class of code that is sorted: the kernel does not test whether an address is in it.
 const CLASS: &str = ".text";
-/// Where in an entry the word is, in bytes, unless the address of a table is there.
+/// The byte offset of the unwind word in an entry, unless it holds the address of a table.
 const WORD: u32 = 4;
 
-/// Puts functions that are unwound in the same way behind one another.
+/// Places functions with the same unwind information next to each other.
 pub fn gather(graph: &mut Graph) {
     let mut functions = unwound_in_a_word(graph);
     let fixed = fixed_in_place(graph);
@@ -37,7 +37,7 @@ pub fn gather(graph: &mut Graph) {
     if functions.is_empty() {
         return;
     }
-    // Those of one word keep their order.
+    // The sort is stable: functions with equal words keep their order.
     functions.sort_by_key(|&(word, _)| word);
     let nodes: Vec<NodeId> =
         functions.iter().flat_map(|&(_, function)| &owned[function.get()]).copied().collect();
@@ -48,7 +48,7 @@ pub fn gather(graph: &mut Graph) {
     editor.finish();
 }
 
-/// For each function, the word that says how it is unwound; `None` if there is none, or a table says it.
+/// For each function, its unwind word; `None` if it has none, or has an unwind table.
 pub(crate) fn words(graph: &Graph) -> Vec<Option<u32>> {
     let mut words: Vec<Option<u32>> = vec![None; graph.functions.len()];
     for (function, entry) in graph.unwind_entries() {
@@ -61,7 +61,7 @@ pub(crate) fn words(graph: &Graph) -> Vec<Option<u32>> {
     words
 }
 
-/// The functions that are alive of which one word says how they are unwound, with that word, in the order of the sections.
+/// The functions with an unwind word, together with that word, in the order of the sections.
 fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
     let words = words(graph);
     let mut seen = FixedBitSet::with_capacity(graph.functions.len());
@@ -73,7 +73,7 @@ fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
         .collect()
 }
 
-/// The nodes that are glued to a node of another function, those, and what has to stay near other code.
+/// The nodes that are glued to a node of another function, the nodes they are glued to, and nodes bound to nearby code.
 fn fixed_in_place(graph: &Graph) -> FixedBitSet {
     let mut fixed = near::bound(graph);
     for node in graph.node_ids() {
@@ -86,7 +86,7 @@ fn fixed_in_place(graph: &Graph) -> FixedBitSet {
     fixed
 }
 
-/// Whether functions of a section are put in order.
+/// Whether functions of a section are sorted.
 fn is_text(graph: &Graph, section: &Section) -> bool {
     section.group.is_none()
         && graph.world.class(&section.name) == graph.world.class(CLASS)

@@ -1,4 +1,4 @@
-//! Who uses a variable, and how.
+//! The uses of variables.
 
 use goblin::elf::section_header::SHF_WRITE;
 use kcfg::graph::{Graph, Ref};
@@ -6,14 +6,14 @@ use kcfg::index::NodeId;
 use kisa::Memory;
 use rustc_hash::FxHashMap;
 
-/// What a reference does with a variable.
+/// The effect of a reference on a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum How {
     /// An instruction reads it.
     Reads,
     /// An instruction may write to it.
     Writes,
-    /// Code computes its address, or is carried whole.
+    /// Code computes its address, or is opaque.
     TakesAddress,
     /// Data holds its address.
     HoldsAddress,
@@ -24,23 +24,23 @@ pub enum How {
 pub struct Use {
     /// The node that refers to it.
     pub from: NodeId,
-    /// Where in that, in bytes.
+    /// The byte offset of the reference in that node.
     pub offset: u32,
     /// The byte of the data that it refers to.
     pub at: i64,
-    /// How.
+    /// The effect.
     pub how: How,
 }
 
-/// The references of everything that is alive, by what they are to.
+/// The references of all live nodes, by their targets.
 pub struct Uses<'g> {
     graph: &'g Graph,
-    /// For each node, who refers to it, with the number of the reference.
+    /// For each node, the nodes that refer to it, with the number of the reference.
     by_target: FxHashMap<NodeId, Vec<(NodeId, usize)>>,
 }
 
 impl<'g> Uses<'g> {
-    /// Those of a graph.
+    /// Collects the references of a graph.
     pub fn of(graph: &'g Graph) -> Uses<'g> {
         let mut by_target: FxHashMap<NodeId, Vec<(NodeId, usize)>> = FxHashMap::default();
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
@@ -53,7 +53,7 @@ impl<'g> Uses<'g> {
         Uses { graph, by_target }
     }
 
-    /// The uses of data that is one node.
+    /// Returns the uses of data that is one node.
     pub fn of_node(&self, node: NodeId) -> Vec<Use> {
         let users = self.by_target.get(&node).map_or(&[][..], Vec::as_slice);
         let one = |&(from, number): &(NodeId, usize)| {
@@ -65,14 +65,14 @@ impl<'g> Uses<'g> {
         users.iter().map(one).collect()
     }
 
-    /// What a reference of a node does with the data that it is to.
+    /// Returns the effect of a reference on its target.
     pub fn of_reference(&self, from: NodeId, reference: &Ref) -> How {
         how(self.graph, from, reference)
     }
 }
 
-/// What a reference of a node does with the data that it is to. Every use except a plain read is a write, unless the
-/// data is read-only: an instruction outside of the model may write.
+/// Returns the effect of a reference on its target. Any use except a plain read counts as a write, unless the data is
+/// read-only: an instruction outside of the model may write.
 fn how(graph: &Graph, from: NodeId, reference: &Ref) -> How {
     let Some(chunk) = graph.chunk(from) else {
         return in_code(graph, from, reference).unwrap_or(How::TakesAddress);
@@ -80,7 +80,7 @@ fn how(graph: &Graph, from: NodeId, reference: &Ref) -> How {
     if chunk.code { How::TakesAddress } else { How::HoldsAddress }
 }
 
-/// What an instruction of a block does; `None` if it is not an access to memory.
+/// Returns the effect of an instruction of a block; `None` if it does not access memory.
 fn in_code(graph: &Graph, from: NodeId, reference: &Ref) -> Option<How> {
     let isa = graph.isa();
     let instructions = graph.instructions(from)?;

@@ -14,7 +14,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(repository().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Whether a source has a test of this name that runs without being asked for.
+/// Whether a source has a test of this name that is not ignored.
 fn has_test(source: &str, name: &str) -> bool {
     let Some((before, _)) = source.split_once(&format!("\nfn {name}() {{")) else { return false };
     let attributes = before.lines().rev().take_while(|line| line.starts_with("#["));

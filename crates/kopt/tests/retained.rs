@@ -1,4 +1,4 @@
-//! What parameters keep alive by themselves, confirmed by removing them.
+//! Retained sizes of parameters, confirmed by removing the parameters.
 
 use std::path::Path;
 
@@ -11,10 +11,10 @@ use kopt::{Options, Pass, reach, retained, rounds};
 use kplan::Plan;
 use kshrink_tests::recipe;
 
-/// How many parameters are removed, those that keep most.
+/// Number of parameters to remove, those that retain most.
 const PARAMETERS: usize = 20;
 
-/// What of a kernel is reachable, with its tables of parameters cut into entries.
+/// Returns the reachable graph of a kernel, with its tables of parameters cut into entries.
 fn graph(build: &KernelBuild, program: &Program<'_>) -> Graph {
     let lifter = Lifter::of_kernel(build, program).expect("a kernel that can be lifted");
     let run = rounds::run(lifter, &Plan::default(), &[Pass::Reach], Options::default(), |_| ());
@@ -23,19 +23,19 @@ fn graph(build: &KernelBuild, program: &Program<'_>) -> Graph {
     graph
 }
 
-/// The bytes of all that is alive.
+/// The bytes of all live nodes.
 fn alive(graph: &Graph) -> u64 {
     let nodes = graph.node_ids().filter(|&id| graph.node(id).live);
     nodes.map(|id| u64::from(graph.size_with_branch(id))).sum()
 }
 
-/// The bytes of the sections of the object that is emitted.
+/// The bytes of the sections in the emitted object.
 fn emitted(graph: &Graph) -> u64 {
     let lowered = lower(graph, Relax::Shortest).expect("a graph that can be lowered");
     lowered.object.sections.iter().filter(|section| section.is_allocated()).map(|section| section.size).sum()
 }
 
-/// `bytes` are what is unreachable without the parameter, exactly. In the object, alignment and the lengths of branches
+/// `bytes` is exactly what is unreachable without the parameter. In the object, alignment and the lengths of branches
 /// change as well.
 #[test]
 fn parameters_keep_what_goes_with_them() {

@@ -1,9 +1,8 @@
-//! The map of a rewritten kernel: which of its addresses holds which block of the kernel as it was
-//! compiled.
+//! The block map of a rewritten kernel: which of its addresses holds which block of the original kernel.
 //!
-//! The rewriter writes it beside a kernel (`blocks.json`), so that a trace of the rewritten or the
-//! instrumented kernel can be named by the original functions and offsets. It is a document of its own and
-//! no section of a plan, because it belongs to one link.
+//! The rewriter writes it next to a kernel (`blocks.json`), so that a trace of the rewritten or instrumented kernel can
+//! be translated to original functions and offsets. It is a separate document, not a section of a plan, because it
+//! belongs to one link.
 //!
 //! ```
 //! let map = kplan::BlockMap::parse(include_str!("../examples/blocks.json"), "blocks.json")?;
@@ -23,7 +22,7 @@ use crate::function::FunctionName;
 
 const DOCUMENT: Document = Document { what: "a map of blocks", schema: "kshrink-blocks/1" };
 
-/// The map.
+/// The block map.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedBlockMap")]
 pub struct BlockMap {
@@ -31,54 +30,53 @@ pub struct BlockMap {
     pub functions: Vec<BlockFunction>,
     /// The blocks, by rising address, not overlapping.
     pub blocks: Vec<Block>,
-    /// Code that no function of the original has: a pass made it. By rising address.
+    /// Code that a pass created and no original function contains, by rising address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub made: Vec<MadeBlock>,
-    /// Code of the original that a pass merged into a block above: where the block runs now, and the function and place
-    /// of the code in the original. By rising address.
+    /// Original code that a pass merged into one of `blocks`, by rising address: the block's present address, and the
+    /// function and place of the code in the original.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub merged: Vec<Block>,
-    /// Instructions that are not as far from the start of their block as in the original, by rising address. An
-    /// instruction after one of them, in the same block, is as far from it as in the original.
+    /// Instructions whose distance from the start of their block changed, by rising address. The instructions after one
+    /// of them, up to the next one in the same block, keep their distance from it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moved: Vec<MovedInstruction>,
-    /// How an instrumented kernel counts, if it is one.
+    /// The counters of an instrumented kernel; absent for other kernels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counters: Option<Counters>,
 }
 
-/// A function of the kernel as it was compiled.
+/// A function of the original kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockFunction {
-    /// Which function.
+    /// The function's name.
     #[serde(flatten)]
     pub function: FunctionName,
     /// Its original size in bytes.
     pub size: u64,
 }
 
-/// A block of the rewritten kernel. In JSON an array of five numbers, in this order.
+/// A block of the rewritten kernel. In JSON an array of five numbers, in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 5]", into = "[u64; 5]")]
 pub struct Block {
-    /// Where it runs.
+    /// Its address in the rewritten kernel.
     pub address: u64,
-    /// Its size there, in bytes.
+    /// Its size in the rewritten kernel, in bytes.
     pub size: u64,
-    /// The function that it comes from, as an index into [`BlockMap::functions`].
+    /// Its original function, as an index into [`BlockMap::functions`].
     pub function: usize,
     /// Its offset in the original function, in bytes.
     pub original_offset: u64,
-    /// Its size in the original function, in bytes: what it became longer or shorter by is branches (and
-    /// the store that counts).
+    /// Its size in the original function, in bytes. Any difference is due to branches (and the store that counts).
     pub original_size: u64,
 }
 
-/// An instruction whose place in its block changed. In JSON an array of two numbers, in this order.
+/// An instruction whose place in its block changed. In JSON an array of two numbers, in the order of the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "[u64; 2]", into = "[u64; 2]")]
 pub struct MovedInstruction {
-    /// Where it runs.
+    /// Its address in the rewritten kernel.
     pub address: u64,
     /// Its offset in the original function of the block, in bytes.
     pub original_offset: u64,
@@ -96,20 +94,20 @@ impl From<MovedInstruction> for [u64; 2] {
     }
 }
 
-/// Code that a pass made.
+/// Code that a pass created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MadeBlock {
-    /// Where it runs.
+    /// Its address in the rewritten kernel.
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// The pass.
+    /// The pass that created it.
     pub made_by: String,
 }
 
 impl From<[u64; 5]> for Block {
     fn from([address, size, function, original_offset, original_size]: [u64; 5]) -> Block {
-        // An index that does not fit is outside of the list as well.
+        // An index that does not fit is out of range in any case.
         let function = usize::try_from(function).unwrap_or(usize::MAX);
         Block { address, size, function, original_offset, original_size }
     }
@@ -122,7 +120,7 @@ impl From<Block> for [u64; 5] {
     }
 }
 
-/// The array in which an instrumented kernel notes its blocks: a byte for each, 0 until it has run.
+/// The array in which an instrumented kernel records executed blocks: one byte per block, 0 until it has run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
     /// The symbol at the array's first byte.
@@ -144,10 +142,10 @@ impl BlockMap {
         }
     }
 
-    /// Reads a map to the end of `reader`. `name` is what messages call it.
+    /// Reads a map to the end of `reader`. Messages call it `name`.
     ///
     /// # Errors
-    /// One of [`Error`], each with the name and, where there is one, line and column.
+    /// One of [`Error`], each with the name and, where one exists, line and column.
     pub fn read(reader: impl Read, name: &str) -> Result<BlockMap, Error> {
         DOCUMENT.read(reader, name)
     }
@@ -160,7 +158,7 @@ impl BlockMap {
         DOCUMENT.parse(text, name)
     }
 
-    /// Writes the map as JSON, one line to each function and block.
+    /// Writes the map as JSON, one line for each function and block.
     ///
     /// # Errors
     /// If `out` cannot be written to.
@@ -168,23 +166,23 @@ impl BlockMap {
         DOCUMENT.write(self, out)
     }
 
-    /// The block that holds an address, and the address's offset in it.
+    /// Returns the block that holds an address, and the offset of the address in it.
     pub fn at(&self, address: u64) -> Option<(&Block, u64)> {
         let block = &self.blocks[self.index_at(address)?];
         Some((block, address - block.address))
     }
 
-    /// The places of the original that an address stands for: functions, as indices into [`BlockMap::functions`], and
-    /// offsets in bytes. The first is the block's own; the others are those of merged code.
+    /// Returns the original places of an address: functions, as indices into [`BlockMap::functions`], and offsets in
+    /// bytes. The first place is the block's own; the others are those of merged code.
     ///
-    /// `is_return` says that the address is one that a call returns to: it then belongs to the code before it.
+    /// `is_return` says that the address is a return address: it then belongs to the code before it.
     pub fn originals(&self, address: u64, is_return: bool) -> Vec<(usize, u64)> {
         let inside = address.wrapping_sub(is_return.into());
         let mut places = Vec::new();
         if let Some((block, _)) = self.at(inside) {
             places.push((block.function, self.original_offset(block, address)));
         }
-        // All code that was merged into one block has the address of that block.
+        // All code merged into one block has the address of that block.
         let after = self.merged.partition_point(|block| block.address <= inside);
         let start = self.merged[..after].last().map_or(0, |block| block.address);
         let first = self.merged[..after].partition_point(|block| block.address < start);
@@ -193,7 +191,7 @@ impl BlockMap {
         places
     }
 
-    /// The offset in the original function of an address in a block, or at its end.
+    /// Returns the offset in the original function of an address in a block, or at its end.
     fn original_offset(&self, block: &Block, address: u64) -> u64 {
         let after = self.moved.partition_point(|moved| moved.address <= address);
         let moved = self.moved[..after].last().filter(|moved| moved.address >= block.address);
@@ -206,7 +204,7 @@ impl BlockMap {
         }
     }
 
-    /// The block that holds an address, as an index into [`BlockMap::blocks`].
+    /// Returns the block that holds an address, as an index into [`BlockMap::blocks`].
     pub fn index_at(&self, address: u64) -> Option<usize> {
         let index = self.blocks.partition_point(|block| block.address <= address).checked_sub(1)?;
         let block = self.blocks[index];
@@ -214,14 +212,15 @@ impl BlockMap {
     }
 }
 
-/// The offset in the original function of an address in a block, or at its end, if no instruction before it moved.
+/// Returns the offset in the original function of an address in a block, or at its end, if no instruction before it
+/// moved.
 fn offset_in(block: &Block, address: u64) -> u64 {
     let inside = address - block.address;
     let inside = if inside >= block.size { block.original_size } else { inside.min(block.original_size) };
     block.original_offset + inside
 }
 
-/// The map as it is written, before it is known to make sense.
+/// The map as read, before validation.
 #[derive(Deserialize)]
 struct UncheckedBlockMap {
     functions: Vec<BlockFunction>,
@@ -246,12 +245,15 @@ impl TryFrom<UncheckedBlockMap> for BlockMap {
         for (index, block) in blocks.iter().enumerate() {
             let Some(function) = functions.get(block.function) else {
                 let count = functions.len();
-                return Err(format!("block {index} is of function {}; there are {count}", block.function));
+                return Err(format!(
+                    "block {index} belongs to function {}, but there are {count} functions",
+                    block.function
+                ));
             };
             let original_end = block.original_offset.checked_add(block.original_size);
             if original_end.is_none_or(|end| end > function.size) {
                 return Err(format!(
-                    "block {index} was {} bytes at {} of {}, which has {}",
+                    "block {index} had {} bytes at offset {} of {}, which has {} bytes",
                     block.original_size, block.original_offset, function.function, function.size
                 ));
             }
@@ -266,7 +268,7 @@ impl TryFrom<UncheckedBlockMap> for BlockMap {
             }
         }
         if let Some(block) = counters.iter().flat_map(|c| &c.blocks).find(|&&block| block >= blocks.len()) {
-            return Err(format!("a counter of block {block}; there are {}", blocks.len()));
+            return Err(format!("a counter refers to block {block}, but there are {} blocks", blocks.len()));
         }
         let damaged = merged.iter().position(|block| {
             functions.get(block.function).is_none_or(|function| block.original_offset > function.size)
@@ -275,7 +277,7 @@ impl TryFrom<UncheckedBlockMap> for BlockMap {
             return Err(format!("merged code {index} is in no function of the map"));
         }
         if !merged.is_sorted_by_key(|block| block.address) || !moved.is_sorted_by_key(|moved| moved.address) {
-            return Err("merged code and moved instructions are not by rising address".to_owned());
+            return Err("merged code or moved instructions are not sorted by address".to_owned());
         }
         Ok(BlockMap { functions, blocks, made, merged, moved, counters })
     }
@@ -337,10 +339,10 @@ mod tests {
             assert!(message.starts_with("b.json: not a valid map of blocks: "), "{message}");
             assert!(message.contains(expected), "{message}");
         };
-        refused("4, 0, 0, 4]", "4, 7, 0, 4]", "block 0 is of function 7; there are 2");
-        refused("8, 1, 48, 9]", "8, 1, 60, 9]", "block 1 was 9 bytes at 60 of setup.c:init");
+        refused("4, 0, 0, 4]", "4, 7, 0, 4]", "block 0 belongs to function 7, but there are 2 functions");
+        refused("8, 1, 48, 9]", "8, 1, 60, 9]", "block 1 had 9 bytes at offset 60 of setup.c:init");
         refused("4, 0, 0, 4]", "5, 0, 0, 4]", "block 1 at 0xc1000004 does not follow");
-        refused("      2,", "      3,", "a counter of block 3; there are 3");
+        refused("      2,", "      3,", "a counter refers to block 3, but there are 3 blocks");
         let message = BlockMap::parse("{\"schema\": \"kshrink/1\"}", "b.json").unwrap_err().to_string();
         assert_eq!(message, "b.json: expected schema kshrink-blocks/1, found kshrink/1");
     }

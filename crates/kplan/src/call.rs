@@ -1,10 +1,10 @@
-//! A system call in a plan: its number, its name, and what is known of its arguments.
+//! A system call in a plan: its number, its name, and the known values of its arguments.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// How many values of one argument are listed. An argument that has more can as well be anything.
+/// Maximum number of listed values of one argument. An argument with more values is treated as unknown.
 pub const MAX_VALUES: usize = 64;
 
 /// One system call.
@@ -15,32 +15,31 @@ pub struct Call {
     /// Its name, as in `<asm/unistd.h>`; absent for a number that has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Who makes it, if it is not the program's own code.
+    /// The maker of the call, if it is not the program's own code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<Via>,
-    /// What its arguments can be.
+    /// Known values of its arguments.
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
     pub args: Arguments,
-    /// The operations that it is asked for, if it multiplexes several (`socketcall`, `ipc`) and they are known.
+    /// Known operations, for a call that multiplexes several (`socketcall`, `ipc`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operations: Vec<Operation>,
 }
 
-/// Who makes a system call on a program's behalf.
+/// The maker of a system call on a program's behalf.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Via {
-    /// The kernel writes the number into the program's registers.
+    /// The kernel, which writes the number into the program's registers.
     Kernel,
-    /// The code of the vDSO, which the kernel maps into the program.
+    /// The vDSO, which the kernel maps into the program.
     Vdso,
 }
 
-/// What arguments can be, by index from 0. One that is not listed can be anything.
+/// Known values of arguments, by index from 0. An unlisted argument can have any value.
 ///
-/// A list is all that the argument is at every place that makes the call, as far as places are resolved.
-/// Values are what the kernel sees: of an argument that it declares as an `int`, the low 32 bits,
-/// zero-extended (of a `umode_t`, the low 16); of others the whole register.
+/// A list covers every resolved place that makes the call. Values are as the kernel sees them: the low 32 bits,
+/// zero-extended, of an argument declared as `int`; the low 16 bits of a `umode_t`; the whole register of any other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Arguments {
@@ -51,9 +50,9 @@ pub struct Arguments {
 /// One value of an argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ArgumentValue {
-    /// The number.
+    /// The value.
     pub value: u64,
-    /// What the kernel's headers call it, where they do: `TCGETS`, `O_CREAT|O_TRUNC`.
+    /// Its name in the kernel's headers, if any: `TCGETS`, `O_CREAT|O_TRUNC`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -61,26 +60,26 @@ pub struct ArgumentValue {
 /// One operation of a system call that multiplexes several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Operation {
-    /// The first argument, which selects it.
+    /// The first argument, which selects the operation.
     pub value: u64,
-    /// What the kernel's headers call it.
+    /// Its name in the kernel's headers, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// The possible values of its arguments: for `socketcall` the words that the second argument points to, for `ipc`
-    /// the arguments by their own index, where the first one is the operation.
+    /// Known values of its arguments. For `socketcall`, these are the words that the second argument points to; for
+    /// `ipc`, the arguments by their own index, of which the first is the operation.
     #[serde(default, skip_serializing_if = "Arguments::is_empty")]
     pub args: Arguments,
 }
 
 impl Call {
-    /// A call of the program itself, of whose arguments nothing is known.
+    /// Creates a call by the program itself with unknown arguments.
     pub fn new(nr: u32, name: Option<&str>) -> Call {
         let name = name.map(str::to_owned);
         Call { nr, name, via: None, args: Arguments::default(), operations: Vec::new() }
     }
 
-    /// Joins another call of the same number into this one: its arguments and operations can then be what they can be in
-    /// either. `via` stays only if neither is made by the program's own code.
+    /// Joins another call of the same number into this one: its arguments and operations are then the union of both.
+    /// `via` is kept only if the program's own code makes neither call.
     pub fn merge(&mut self, other: &Call) {
         self.name = self.name.take().or_else(|| other.name.clone());
         self.via = self.via.filter(|_| other.via.is_some());
@@ -99,17 +98,17 @@ impl Call {
 }
 
 impl Arguments {
-    /// Whether nothing is known.
+    /// Returns whether nothing is known.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// What an argument can be; `None` if that is anything.
+    /// Returns the possible values of an argument; `None` if it can have any value.
     pub fn get(&self, index: usize) -> Option<&[ArgumentValue]> {
         self.values.get(&u8::try_from(index).ok()?).map(Vec::as_slice)
     }
 
-    /// The arguments that are always the same.
+    /// Returns the arguments that always have the same value.
     pub fn constants(&self) -> impl Iterator<Item = (u8, u64)> {
         self.values.iter().filter_map(|(&index, values)| match values[..] {
             [ref only] => Some((index, only.value)),
@@ -117,7 +116,8 @@ impl Arguments {
         })
     }
 
-    /// Joins other arguments into these: an argument has the values of both, and is known where it is in both.
+    /// Joins other arguments into these: each argument known on both sides gets the values of both; the rest become
+    /// unknown.
     pub fn merge(&mut self, other: &Arguments) {
         self.values.retain(|index, values| {
             let Some(theirs) = other.values.get(index) else { return false };
@@ -160,7 +160,7 @@ mod tests {
         one.merge(&two);
         let both = [operation(1, arguments(&[(0, &[2])])), operation(3, arguments(&[]))];
         assert_eq!(one.operations, both);
-        // Somebody of whose operations nothing is known.
+        // A caller with unknown operations.
         one.merge(&Call { via: Some(Via::Vdso), ..Call::new(102, None) });
         assert_eq!(one, Call::new(102, Some("socketcall")));
     }

@@ -1,8 +1,8 @@
 //! The contents of a rewritten kernel: every function and variable of its objects with its size before and after, the
-//! passes that removed bytes of it, and the chain of references that keeps it.
+//! passes that removed bytes from it, and the chain of references that keeps it.
 //!
-//! The rewriter writes it beside a kernel (`contents.json`), and the HTML report is made of it. Like the map of blocks,
-//! it belongs to one run and is no section of a plan.
+//! The rewriter writes it next to a kernel (`contents.json`), and the HTML report is made from it. Like the block map,
+//! it belongs to one run and is not a section of a plan.
 //!
 //! ```
 //! let contents = kplan::Contents::parse(include_str!("../examples/contents.json"), "contents.json")?;
@@ -27,49 +27,49 @@ const DOCUMENT: Document = Document { what: "a list of contents", schema: "kshri
 pub struct Contents {
     /// The steps that changed sizes: passes, and `relink`, which encodes branches.
     pub steps: Vec<String>,
-    /// The objects, as paths in the build directory or `archive(member)`. A name in parentheses is no object.
+    /// The objects, as paths in the build directory or `archive(member)`. A name in parentheses is not an object.
     pub objects: Vec<String>,
     /// The names of the input sections.
     pub sections: Vec<String>,
-    /// Phrases: verbs of references, reasons, and kinds of tables.
+    /// Texts that items and links refer to: verbs of references, reasons, and kinds of tables.
     pub phrases: Vec<String>,
     /// The items.
     pub items: Vec<Item>,
-    /// The links of all chains. A link comes after the one that leads to it.
+    /// The links of all chains. A link comes after its predecessor.
     pub links: Vec<ChainLink>,
 }
 
-/// The kind of an item. In JSON its number.
+/// The kind of an item. In JSON a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 #[repr(u8)]
 pub enum ItemKind {
     /// A function of basic blocks.
     Function = 0,
-    /// Code that is opaque.
+    /// Opaque code.
     Code = 1,
-    /// Data: a variable, or a section that is not cut.
+    /// Data: a variable, or a section that is not split.
     Data = 2,
-    /// An entry of a table about code.
+    /// An entry of a table that describes code.
     TableEntry = 3,
-    /// Everything without a name in one section of an object.
+    /// All unnamed bytes of one section of an object.
     Unnamed = 4,
 }
 
-/// The class of memory that holds an item. In JSON its number.
+/// The class of memory that holds an item. In JSON a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 #[repr(u8)]
 pub enum MemoryClass {
-    /// Code that stays in memory.
+    /// Code that stays in memory after boot.
     Text = 0,
-    /// Data that stays in memory.
+    /// Data that stays in memory after boot.
     Data = 1,
     /// Code that is freed after boot.
     InitText = 2,
     /// Data that is freed after boot.
     InitData = 3,
-    /// Frozen code, which takes no memory but what it is packed into.
+    /// Frozen code, which occupies only its packed size.
     FrozenText = 4,
     /// Frozen data.
     FrozenData = 5,
@@ -81,38 +81,38 @@ pub enum MemoryClass {
 pub struct Item {
     /// Its kind.
     pub kind: ItemKind,
-    /// The name of the function, or the symbols that lie in it.
+    /// The function's name, or all symbols in the item.
     pub names: Vec<String>,
     /// The object, as an index into [`Contents::objects`].
     pub object: usize,
     /// The input section, as an index into [`Contents::sections`].
     pub section: usize,
-    /// The memory that held it in the original.
+    /// Its memory class in the original kernel.
     pub class_before: MemoryClass,
-    /// Its size in the original, in bytes.
+    /// Its size in the original kernel, in bytes.
     pub before: u64,
-    /// Its bytes now, by the memory that holds them; empty if it was removed.
+    /// Its size now, in bytes per memory class; empty if it was removed.
     pub after: Vec<(MemoryClass, u64)>,
-    /// Bytes removed by each step, which is an index into [`Contents::steps`]; negative for added bytes.
+    /// Bytes removed by each step (an index into [`Contents::steps`]); negative for added bytes.
     pub removed: Vec<(usize, i64)>,
-    /// The link at which its chain ends, as an index into [`Contents::links`].
+    /// The last link of its chain, as an index into [`Contents::links`].
     pub link: Option<usize>,
-    /// Bytes that would be unreachable without it: all, code among them, and those freed after boot among them.
+    /// Bytes that would be unreachable without it: in total, of these code, and of these freed after boot.
     pub retained: [u64; 3],
-    /// For opaque code the reason, and for an entry of a table the kind of the table, as an index into
+    /// The reason that opaque code is opaque, or the kind of a table entry's table, as an index into
     /// [`Contents::phrases`].
     pub phrase: Option<usize>,
 }
 
-/// A link of a chain. In JSON an array of three numbers, the last one plus 1, or 0 at the root.
+/// A link of a chain. In JSON an array of three numbers; the third is `from` plus 1, or 0 at the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(usize, usize, usize)", into = "(usize, usize, usize)")]
 pub struct ChainLink {
     /// The item that is kept, as an index into [`Contents::items`].
     pub item: usize,
-    /// The way in which the link before refers to it, or why it is a root, as an index into [`Contents::phrases`].
+    /// The previous link's reference to it, or the reason that it is a root, as an index into [`Contents::phrases`].
     pub phrase: usize,
-    /// The link before; `None` for a root.
+    /// The previous link; `None` for a root.
     pub from: Option<usize>,
 }
 
@@ -180,7 +180,7 @@ impl TryFrom<u8> for ItemKind {
     fn try_from(number: u8) -> Result<ItemKind, String> {
         use ItemKind::{Code, Data, Function, TableEntry, Unnamed};
         let kinds = [Function, Code, Data, TableEntry, Unnamed];
-        kinds.get(usize::from(number)).copied().ok_or_else(|| format!("no kind of item is {number}"))
+        kinds.get(usize::from(number)).copied().ok_or_else(|| format!("unknown kind of item {number}"))
     }
 }
 
@@ -196,7 +196,7 @@ impl TryFrom<u8> for MemoryClass {
     fn try_from(number: u8) -> Result<MemoryClass, String> {
         use MemoryClass::{Data, FrozenData, FrozenText, InitData, InitText, Text};
         let classes = [Text, Data, InitText, InitData, FrozenText, FrozenData];
-        classes.get(usize::from(number)).copied().ok_or_else(|| format!("no class of memory is {number}"))
+        classes.get(usize::from(number)).copied().ok_or_else(|| format!("unknown class of memory {number}"))
     }
 }
 
@@ -204,7 +204,7 @@ impl Contents {
     /// Reads the contents in the file at `path`.
     ///
     /// # Errors
-    /// One of [`Error`], each with the path and, where there is one, line and column.
+    /// One of [`Error`], each with the path and, where one exists, line and column.
     pub fn open(path: &Path) -> Result<Contents, Error> {
         let name = path.display().to_string();
         match File::open(path) {
@@ -213,7 +213,7 @@ impl Contents {
         }
     }
 
-    /// Parses contents. `name` is what messages call them.
+    /// Parses contents. Messages call them `name`.
     ///
     /// # Errors
     /// As for [`Contents::open`].
@@ -221,7 +221,7 @@ impl Contents {
         DOCUMENT.parse(text, name)
     }
 
-    /// Writes the contents as JSON, one line to each item and link.
+    /// Writes the contents as JSON, one line for each item and link.
     ///
     /// # Errors
     /// If `out` cannot be written to.
@@ -230,7 +230,7 @@ impl Contents {
     }
 }
 
-/// Contents as they are written, before all indices are checked.
+/// Contents as read, before all indices are checked.
 #[derive(Deserialize)]
 struct UncheckedContents {
     steps: Vec<String>,
@@ -255,7 +255,7 @@ impl TryFrom<UncheckedContents> for Contents {
                 && item.removed.iter().all(|&(step, _)| step < steps.len());
             if !is_valid {
                 return Err(format!(
-                    "item {number} refers to an object, section, step, link or phrase that is not there"
+                    "item {number} refers to an object, section, step, link or phrase that does not exist"
                 ));
             }
         }
@@ -265,7 +265,7 @@ impl TryFrom<UncheckedContents> for Contents {
                 && link.from.is_none_or(|from| from < number);
             if !is_valid {
                 return Err(format!(
-                    "link {number} refers to an item or phrase that is not there, or to a later link"
+                    "link {number} refers to an item or phrase that does not exist, or to a later link"
                 ));
             }
         }
@@ -295,7 +295,7 @@ mod tests {
             assert!(message.contains(expected), "{message}");
         };
         refused("[0, [\"main\"], 0,", "[0, [\"main\"], 9,", "item 0 refers to an object");
-        refused("[0, [\"main\"],", "[7, [\"main\"],", "no kind of item is 7");
+        refused("[0, [\"main\"],", "[7, [\"main\"],", "unknown kind of item 7");
         refused("[1, 1, 1]", "[1, 1, 2]", "link 1 refers to an item or phrase");
     }
 }

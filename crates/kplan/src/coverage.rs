@@ -1,8 +1,8 @@
-//! The section `coverage`: which code of a kernel ran, in which order, and how often where that is known.
+//! The section `coverage`: the code of a kernel that ran, in which order, and how often if known.
 //!
-//! One section holds what any number of traces saw, of whatever kind. A trace of instructions says which bytes of a
-//! function ran; a trace of calls says only that the function did. Code is identified by function and offset in the
-//! function *as it was compiled*, never by address, so that a trace of one link is useful for the next.
+//! One section holds the union of any number of traces of any kind. A trace of instructions records which bytes of a
+//! function ran; a trace of calls records only that the function ran. Code is identified by function and offset in the
+//! function *as it was compiled*, never by address. A trace of one link therefore remains valid for the next.
 //!
 //! ```
 //! let plan = kplan::Plan::parse(include_str!("../examples/coverage.json"), "coverage.json")?;
@@ -26,11 +26,11 @@ use crate::order::ByteRange;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedCoverage")]
 pub struct Coverage {
-    /// Where it comes from, one entry a trace.
+    /// The traces.
     pub runs: Vec<Run>,
     /// The functions that ran, by rising `first`.
     pub functions: Vec<CoveredFunction>,
-    /// Who called whom, where a trace says.
+    /// Caller and callee pairs, if a trace records them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<CallEdge>,
 }
@@ -40,37 +40,38 @@ pub struct Coverage {
 pub struct Run {
     /// The kind of trace: `qemu`, `ftrace`, `kcore`.
     pub source: String,
-    /// The file that it was read from.
+    /// The trace file.
     pub trace: String,
-    /// The linked kernel that it is a trace of.
+    /// The linked kernel that was traced.
     pub kernel: String,
     /// The build ID of that kernel in hexadecimal digits, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
-    /// Events of the trace that are of the kernel, and that no function could be found for.
+    /// Number of events in the kernel that no function was found for.
     pub unknown: u64,
-    /// Set where the trace has no order: `first` follows the addresses then.
+    /// Whether the trace has no order; `first` then follows the addresses.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unordered: bool,
-    /// The read-only data that was read, where the trace knows that.
+    /// The read-only data that was read, if the trace records it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reads: Option<Reads>,
 }
 
-/// What was read of a range of addresses. Addresses are those of the kernel that ran, and hold for no other link of it.
+/// The bytes of an address range that were read. Addresses are valid only for the kernel that ran, not for another
+/// link.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reads {
-    /// The first address that was watched.
+    /// The first watched address.
     pub address: u64,
-    /// How many bytes were watched.
+    /// The number of watched bytes.
     pub size: u64,
-    /// What of them was read, as offsets from the first one; rising and not touching one another.
+    /// The bytes that were read, as offsets from `address`; rising and not touching one another.
     pub ranges: Vec<ByteRange>,
 }
 
 impl Reads {
-    /// Whether the `size` bytes at an address were watched, and none of them was read.
+    /// Returns whether the `size` bytes at `address` were watched and none of them was read.
     pub fn are_unread(&self, address: u64, size: u64) -> bool {
         let Some(start) = address.checked_sub(self.address) else { return false };
         let Some(end) = start.checked_add(size).filter(|&end| end <= self.size) else { return false };
@@ -82,26 +83,26 @@ impl Reads {
 /// A function that ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoveredFunction {
-    /// Which function.
+    /// The function's name.
     #[serde(flatten)]
     pub function: FunctionName,
-    /// The section of the linked kernel that it lies in: `.text`, `.init.text`, …
+    /// Its section in the linked kernel: `.text`, `.init.text`, …
     pub section: String,
     /// Its size in bytes.
     pub size: u64,
-    /// When it first ran: a number on one scale for the functions and ranges of this section, from 0.
+    /// The rank of its first run, from 0, on one scale for all functions and ranges of this section.
     pub first: u64,
-    /// How often it was entered, where that is known.
+    /// Number of times it was entered, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
-    /// What of it ran, rising and not touching one another. Absent where the trace knows functions alone;
-    /// nothing is known of its bytes then.
+    /// The bytes that ran, as rising ranges that do not touch. Absent if the traces record only functions; nothing is
+    /// known about the bytes then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Vec<RanRange>>,
 }
 
 impl CoveredFunction {
-    /// How many of its bytes ran, if that is known.
+    /// Returns how many of its bytes ran, if known.
     pub fn bytes_run(&self) -> Option<u64> {
         self.ran.as_ref().map(|ran| ran.iter().map(|range| range.size).sum())
     }
@@ -114,33 +115,32 @@ pub struct RanRange {
     pub offset: u64,
     /// Size in bytes.
     pub size: u64,
-    /// When the first of its bytes first ran, on the scale of [`CoveredFunction::first`].
+    /// The rank of the first run of any of its bytes, on the scale of [`CoveredFunction::first`].
     pub first: u64,
-    /// How often the instruction of it that ran most did so, where that is known. Of merged traces, an
-    /// upper bound of that.
+    /// Execution count of its hottest instruction, if known; an upper bound if traces were merged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
 }
 
 impl RanRange {
-    /// The offsets of its bytes.
+    /// Returns the offsets of its bytes.
     pub fn offsets(&self) -> Range<u64> {
         self.offset..self.offset + self.size
     }
 }
 
-/// Calls from one function to another, as a trace saw them.
+/// Traced calls from one function to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallEdge {
     /// The caller, as an index into [`Coverage::functions`].
     pub from: usize,
-    /// The callee, likewise.
+    /// The callee, as an index into [`Coverage::functions`].
     pub to: usize,
-    /// How many calls.
+    /// The number of calls.
     pub count: u64,
 }
 
-/// The section as it is written, before it is known to make sense.
+/// The section as read, before validation.
 #[derive(Deserialize)]
 struct UncheckedCoverage {
     runs: Vec<Run>,
@@ -196,7 +196,7 @@ impl TryFrom<UncheckedCoverage> for Coverage {
 mod tests {
     use crate::Plan;
 
-    /// The example with one change, read.
+    /// Returns the error message for the example with one change.
     fn message(from: &str, to: &str) -> String {
         let example = include_str!("../examples/coverage.json");
         assert!(example.contains(from), "{from}");
@@ -216,7 +216,7 @@ mod tests {
         let example = include_str!("../examples/coverage.json");
         let coverage = Plan::parse(example, "coverage.json").unwrap().coverage.unwrap();
         let reads = coverage.runs[0].reads.as_ref().unwrap();
-        // Watched are 128 bytes, of which 0 to 8 and 96 to 128 were read.
+        // 128 bytes are watched; 0 to 8 and 96 to 128 were read.
         for (address, size) in [(0xC120_0008, 88), (0xC120_0040, 32), (0xC120_0050, 0)] {
             assert!(reads.are_unread(address, size), "{address:#x} {size}");
         }

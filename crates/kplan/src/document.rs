@@ -15,80 +15,80 @@ pub(crate) const SCHEMA_FIELD: &str = "schema";
 /// A kind of document.
 #[derive(Clone, Copy)]
 pub(crate) struct Document {
-    /// What it is called in messages, with its article.
+    /// Name in messages, with its article.
     pub what: &'static str,
     /// The version that this crate reads and writes.
     pub schema: &'static str,
 }
 
-/// Why a text is not the document that is wanted. Every message begins with the name of the source.
+/// Failure to read a document. Every message begins with the name of the source.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// It cannot be read.
+    /// Input that cannot be read.
     #[error("cannot read {name}: {error}")]
     Read {
-        /// Where the document was to come from.
+        /// The source of the document.
         name: String,
-        /// What went wrong.
+        /// The cause.
         #[source]
         error: io::Error,
     },
-    /// It is empty, which is what a tool that failed leaves in a pipe.
+    /// Empty input, such as a failed tool leaves in a pipe.
     #[error("{name}: empty, expected {what} (a JSON object with \"schema\": \"{schema}\")")]
     Empty {
-        /// Where the document came from.
+        /// The source of the document.
         name: String,
-        /// The kind of document that is wanted.
+        /// The expected kind of document.
         what: &'static str,
-        /// The version that is wanted.
+        /// The expected version.
         schema: &'static str,
     },
-    /// It is no JSON. The message ends with line and column.
+    /// Text that is not JSON. The message ends with line and column.
     #[error("{name}: not JSON: {error}")]
     NotJson {
-        /// Where the document came from.
+        /// The source of the document.
         name: String,
-        /// What was wrong and where.
+        /// The mistake and its position.
         #[source]
         error: serde_json::Error,
     },
-    /// It is JSON, but no object, or one without a version.
+    /// JSON that is not an object, or an object without a version.
     #[error("{name}: not {what}: no \"schema\": \"{schema}\" in it")]
     NoSchema {
-        /// Where the document came from.
+        /// The source of the document.
         name: String,
-        /// The kind of document that is wanted.
+        /// The expected kind of document.
         what: &'static str,
-        /// The version that is wanted.
+        /// The expected version.
         schema: &'static str,
     },
-    /// It is of another version, or another document altogether.
+    /// A document of another version or another kind.
     #[error("{name}: expected schema {schema}, found {found}")]
     OtherSchema {
-        /// Where the document came from.
+        /// The source of the document.
         name: String,
-        /// The version that is wanted.
+        /// The expected version.
         schema: &'static str,
-        /// The version that it has.
+        /// The version found.
         found: String,
     },
-    /// A field is missing, of a wrong type, or contradicts another. The message ends with line and column.
+    /// A field that is missing, has a wrong type, or contradicts another. The message ends with line and column.
     #[error("{name}: not a valid {}: {error}", noun(what))]
     Field {
-        /// Where the document came from.
+        /// The source of the document.
         name: String,
-        /// The kind of document that is wanted.
+        /// The expected kind of document.
         what: &'static str,
-        /// Which field and where.
+        /// The field and its position.
         #[source]
         error: serde_json::Error,
     },
 }
 
 impl Error {
-    /// Whether the document is at fault, so that reading the same one again cannot succeed. Otherwise it could not be
-    /// read.
+    /// Returns whether the document itself is wrong, so that reading it again cannot succeed. Otherwise reading it
+    /// failed.
     pub fn is_bad_input(&self) -> bool {
         match self {
             Error::Read { error, .. } => error.kind() == io::ErrorKind::InvalidData,
@@ -97,14 +97,13 @@ impl Error {
     }
 }
 
-/// `what` without its article.
+/// Returns `what` without its article.
 fn noun(what: &str) -> &str {
     what.split_once(' ').map_or(what, |(_, noun)| noun)
 }
 
 impl Document {
-    /// Reads a document to the end of `reader`. `name` is what messages call it: a path, or
-    /// `standard input`.
+    /// Reads a document to the end of `reader`. Messages call it `name`: a path, or `standard input`.
     pub fn read<T: DeserializeOwned>(self, mut reader: impl Read, name: &str) -> Result<T, Error> {
         let mut text = String::new();
         reader.read_to_string(&mut text).map_err(|error| Error::Read { name: name.to_owned(), error })?;
@@ -124,8 +123,8 @@ impl Document {
                 _ => Error::NotJson { name, error },
             }
         };
-        // The version goes first: a document of another one may be of another shape altogether, and
-        // the complaint should be about the version.
+        // Check the version first: a document of another version may have other fields, and the error should be about
+        // the version.
         let found = match serde_json::from_str::<Value>(text).map_err(failed)?.get(SCHEMA_FIELD) {
             None => return Err(Error::NoSchema { name: name.to_owned(), what, schema }),
             Some(Value::String(found)) => found.clone(),
@@ -145,7 +144,7 @@ impl Document {
     }
 }
 
-/// A document's content behind its version.
+/// The version, followed by the document's content.
 #[derive(Serialize)]
 struct Versioned<'a, T> {
     schema: &'static str,

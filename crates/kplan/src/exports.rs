@@ -1,7 +1,7 @@
-//! The section `exports`: the loadable modules that ship with a kernel, and what they need of it.
+//! The section `exports`: the loadable modules that ship with a kernel, and the symbols that they need from it.
 //!
-//! What no module of the list imports or may look up by name does not have to be exported. The section is complete by
-//! what it means: a module that is not listed is refused by the kernel if it needs anything else.
+//! A symbol need not be exported if no listed module imports it or may look it up by name. The list is complete by
+//! definition: the kernel refuses an unlisted module that needs any other symbol.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +15,12 @@ pub struct Exports {
 /// A loadable module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Module {
-    /// Its path in the directory of modules, such as `kernel/drivers/net/dummy.ko`.
+    /// Its path in the module directory, such as `kernel/drivers/net/dummy.ko`.
     pub name: String,
-    /// The symbols that it refers to and does not define, by rising name: the kernel or another module exports them.
+    /// The undefined symbols, by rising name; the kernel or another module exports them.
     pub imports: Vec<String>,
-    /// Global symbols of the kernel whose names stand in its data, by rising name: it may look them up (`symbol_get`,
-    /// kprobes, `__versions`).
+    /// Global kernel symbols whose names occur in its data, by rising name: it may look them up (`symbol_get`, kprobes,
+    /// `__versions`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub strings: Vec<String>,
 }

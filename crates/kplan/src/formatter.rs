@@ -1,20 +1,19 @@
-//! How documents are written: indented, and each entry of a list on one line, so that a person can read them, and
-//! `diff` and `grep` can work on them.
+//! The layout of documents: indented JSON with each list entry on one line, readable for people, `diff` and `grep`.
 
 use std::io::{self, Write};
 
 use serde_json::ser::{Formatter, PrettyFormatter};
 
-/// [`PrettyFormatter`], but an entry of a list goes on one line with all that is in it.
+/// A [`PrettyFormatter`] that puts an entry of a list, with all that it contains, on one line.
 #[derive(Default)]
 pub(crate) struct EntryPerLine {
     pretty: PrettyFormatter<'static>,
-    /// For each value that encloses the current place, from the document inwards, whether it is a list.
+    /// Whether each enclosing value is a list, from the document inwards.
     open: Vec<bool>,
 }
 
 impl EntryPerLine {
-    /// Whether the innermost open value is, or lies within, an entry of a list.
+    /// Returns whether the innermost open value is, or is inside, an entry of a list.
     fn is_entry(&self) -> bool {
         self.open[..self.open.len() - 1].contains(&true)
     }

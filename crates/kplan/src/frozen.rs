@@ -1,8 +1,8 @@
 //! The section `frozen`: the code and read-only data that are kept compressed in memory until they are used.
 //!
-//! The listed parts may freeze, as far as the author of the plan knows. The pass `freeze` of `kshrink-spec` does not
-//! move parts that a page fault needs, and reports them. Code is identified by function and offset *as it was
-//! compiled*, data by its object and section, so that a list is valid for every link of the same objects.
+//! The author of the plan considers the listed parts safe to freeze. The pass `freeze` of `kshrink-spec` does not move
+//! parts that a page fault needs, and reports them. Code is identified by function and offset *as it was compiled*,
+//! data by its object and section. A list is therefore valid for every link of the same objects.
 //!
 //! ```
 //! let plan = kplan::Plan::parse(include_str!("../examples/frozen.json"), "frozen.json")?;
@@ -24,9 +24,9 @@ use crate::order::ByteRange;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "UncheckedFrozen")]
 pub struct Frozen {
-    /// How what is frozen comes back.
+    /// The mechanism that restores frozen parts.
     pub mechanism: Mechanism,
-    /// By stub, the smallest region that freezes, in bytes; without it, all that are worth it.
+    /// Smallest region to freeze with the stub mechanism, in bytes; if absent, every region that saves memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub minimum: Option<u32>,
     /// Functions, or parts of them, each function once.
@@ -35,13 +35,13 @@ pub struct Frozen {
     pub data: Vec<FrozenData>,
 }
 
-/// How what is frozen comes back when it is used.
+/// The mechanism that restores frozen parts when they are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mechanism {
-    /// It lies in pages that are absent; the page fault of the first use decodes the page.
+    /// Absent pages; the page fault of the first use decodes the page.
     Page,
-    /// Code lies in regions that are entered through stubs; the stub decodes the region. Data does not freeze.
+    /// Regions of code that are entered through stubs; the stub decodes the region. Data does not freeze.
     Stub,
 }
 
@@ -49,13 +49,13 @@ pub enum Mechanism {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "FlatCode")]
 pub struct FrozenCode {
-    /// Which function.
+    /// The function's name.
     #[serde(flatten)]
     pub function: FunctionName,
-    /// The parts that freeze, by rising offset and not touching; none stands for the whole function.
+    /// The parts that freeze, by rising offset and not touching; an empty list stands for the whole function.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<ByteRange>,
-    /// What of these is used whenever the kernel boots, and not later, in the same order.
+    /// The parts that every boot uses, and nothing later does; also by rising offset and not touching.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at_boot: Vec<ByteRange>,
 }
@@ -64,17 +64,17 @@ pub struct FrozenCode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FrozenData {
-    /// The object that has the section: a path as the build names it, for a member of an archive `ARCHIVE(MEMBER)`.
+    /// The object that has the section: a path as in the build, or `ARCHIVE(MEMBER)` for a member of an archive.
     pub object: String,
     /// The name of the section.
     pub section: String,
-    /// How many sections of this name come before it in the object.
+    /// Number of sections of this name before it in the object.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nth: u32,
-    /// The parts that freeze, by rising offset and not touching; none stands for the whole section.
+    /// The parts that freeze, by rising offset and not touching; an empty list stands for the whole section.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<ByteRange>,
-    /// What of these is used whenever the kernel boots, and not later, in the same order.
+    /// The parts that every boot uses, and nothing later does; also by rising offset and not touching.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub at_boot: Vec<ByteRange>,
 }
@@ -84,30 +84,30 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl FrozenCode {
-    /// Whether all of the `size` bytes at `offset` freeze.
+    /// Returns whether all of the `size` bytes at `offset` freeze.
     pub fn contains(&self, offset: u64, size: u64) -> bool {
         contains(&self.ranges, offset, size)
     }
 
-    /// Whether any of the `size` bytes at `offset` is used whenever the kernel boots.
+    /// Returns whether every boot uses any of the `size` bytes at `offset`.
     pub fn is_used_at_boot(&self, offset: u64, size: u64) -> bool {
         touches(&self.at_boot, offset, size)
     }
 }
 
 impl FrozenData {
-    /// Whether all of the `size` bytes at `offset` freeze.
+    /// Returns whether all of the `size` bytes at `offset` freeze.
     pub fn contains(&self, offset: u64, size: u64) -> bool {
         contains(&self.ranges, offset, size)
     }
 
-    /// Whether any of the `size` bytes at `offset` is used whenever the kernel boots.
+    /// Returns whether every boot uses any of the `size` bytes at `offset`.
     pub fn is_used_at_boot(&self, offset: u64, size: u64) -> bool {
         touches(&self.at_boot, offset, size)
     }
 }
 
-/// `net/core/dev.o:.rodata`, with a number as in `#2` for the third section of that name.
+/// `net/core/dev.o:.rodata`, or `net/core/dev.o:.rodata#2` for the third section of that name.
 impl fmt::Display for FrozenData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.object, self.section)?;
@@ -129,7 +129,7 @@ fn touches(ranges: &[ByteRange], offset: u64, size: u64) -> bool {
     ranges.get(ends_before).is_some_and(|range| range.offset < offset.saturating_add(size))
 }
 
-/// Code as it is written: serde cannot refuse unknown fields beside flattened ones.
+/// Code as read. Serde cannot refuse unknown fields next to flattened ones.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FlatCode {
@@ -149,7 +149,7 @@ impl From<FlatCode> for FrozenCode {
     }
 }
 
-/// The section as it is written, before it is known to make sense.
+/// The section as read, before validation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct UncheckedFrozen {
@@ -168,7 +168,7 @@ impl TryFrom<UncheckedFrozen> for Frozen {
     ) -> Result<Frozen, String> {
         if let (Mechanism::Stub, Some(first)) = (mechanism, data.first()) {
             return Err(format!(
-                "frozen: {first} cannot freeze by mechanism `stub`, which has no data; expected `data` to be empty"
+                "frozen: {first} cannot freeze: mechanism `stub` supports only code; expected `data` to be empty"
             ));
         }
         let mut functions = HashSet::new();
@@ -194,7 +194,7 @@ impl TryFrom<UncheckedFrozen> for Frozen {
     }
 }
 
-/// Checks that ranges have a size, rise and do not touch.
+/// Checks that ranges are not empty, rise and do not touch.
 fn check(ranges: &[ByteRange], of: &impl fmt::Display) -> Result<(), String> {
     let mut end = None;
     for range in ranges {
@@ -218,7 +218,7 @@ mod tests {
 
     const EXAMPLE: &str = include_str!("../examples/frozen.json");
 
-    /// What is said of the example with one change.
+    /// Returns the error message for the example with one change.
     fn message(from: &str, to: &str) -> String {
         assert!(EXAMPLE.contains(from), "{from}");
         Plan::parse(&EXAMPLE.replacen(from, to, 1), "f.json").unwrap_err().to_string()
@@ -240,7 +240,7 @@ mod tests {
             assert!(!parts.contains(offset, size), "{size} bytes at {offset}");
         }
         assert!(frozen.data[1].contains(1 << 40, 4096));
-        // From 96 to 112.
+        // Bytes 96 to 112 are used at boot.
         for (offset, size, used) in
             [(64, 16, false), (64, 33, true), (111, 1, true), (112, 8, false), (0, u64::MAX, true)]
         {

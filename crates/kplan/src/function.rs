@@ -1,15 +1,14 @@
-//! How a function of a kernel is named, so that a name means the same function in every build of the same
-//! source, wherever the linker put it.
+//! Names of kernel functions: a name denotes the same function in every build of the same source, wherever the linker
+//! put it.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// The name of a function: by no address, so that it survives a relink.
+/// The name of a function, without its address, so that it survives a relink.
 ///
-/// Two files may each have a local function of one name, and so may two units of one file name in different
-/// directories. `nth` tells the latter apart: it counts in the order of the symbol table, which is the order of
-/// the link.
+/// Two files may each have a local function of one name, and so may two units with the same file name in different
+/// directories. `nth` distinguishes the latter: it counts in the order of the symbol table, which is the link order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct FunctionName {
     /// The symbol's name.
@@ -17,7 +16,7 @@ pub struct FunctionName {
     /// For a local symbol, the source file (`STT_FILE`) under which the symbol table lists it, such as `open.c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// How many functions of the same name and file come before it in the symbol table.
+    /// Number of functions with the same name and file before it in the symbol table.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub nth: u32,
 }
@@ -27,13 +26,13 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl FunctionName {
-    /// The name of a global function.
+    /// Creates the name of a global function.
     pub fn global(name: impl Into<String>) -> FunctionName {
         FunctionName { name: name.into(), ..FunctionName::default() }
     }
 }
 
-/// `vfs_read`, `open.c:build_open_flags`, and with its number `core.c:init#2` for the third.
+/// `vfs_read`, `open.c:build_open_flags`, or `core.c:init#2` for the third function of that name.
 impl fmt::Display for FunctionName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(file) = &self.file {

@@ -1,27 +1,27 @@
-//! The system calls that no scan of a program can see.
+//! The system calls that no scan of a program can find.
 //!
-//! The kernel maps a shared object, the vDSO, into every process. Its functions read the clock without
-//! entering the kernel, and fall back to a system call where the clock source does not allow that; its
-//! signal trampolines return from a handler that has no restorer of its own. The kernel also restarts an
-//! interrupted call by writing the number of `restart_syscall` into the program's registers. None of this
-//! is in the program's file, and none of it can be left out: a program does not choose its clock source.
+//! The kernel maps a shared object, the vDSO, into every process. Its functions read the clock without entering the
+//! kernel, and fall back to a system call where the clock source does not allow that. Its signal trampolines return
+//! from a handler that has no restorer of its own. The kernel also restarts an interrupted call by writing the number
+//! of `restart_syscall` into the program's registers. The program's file contains none of these calls, and a program
+//! cannot avoid them: it does not choose its clock source.
 //!
-//! The scanner adds these calls to its plan, marked with [`Via`]. A pass that removes system calls unites
-//! them with whatever plan it gets, because a plan may have been written by hand.
+//! The scanner adds these calls to its plan, marked with [`Via`]. A pass that removes system calls adds them to any
+//! plan, because a plan may have been written by hand.
 
 use crate::call::Via;
 use crate::syscalls::Abi;
 
-/// One such call.
+/// An implicit call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ImplicitCall {
     /// Its number in the ABI.
     pub nr: u32,
     /// Its name, as in `<asm/unistd.h>`.
     pub name: &'static str,
-    /// Who makes it.
+    /// The code that makes it.
     pub via: Via,
-    /// Where the kernel's source (as of 6.12) makes it.
+    /// The place in the kernel's source (6.12) that makes it.
     pub source: &'static str,
 }
 
@@ -48,7 +48,7 @@ const I386: &[ImplicitCall] = &[
     vdso(403, "clock_gettime64", X86_FALLBACKS),
 ];
 
-/// A 64-bit program brings its own signal restorer, which a scan does see.
+/// A 64-bit program brings its own signal restorer, which a scan finds.
 const X86_64: &[ImplicitCall] = &[
     vdso(96, "gettimeofday", X86_FALLBACKS),
     kernel(219, "restart_syscall", X86_RESTART),
@@ -76,11 +76,11 @@ const AARCH64: &[ImplicitCall] = &[
     vdso(278, "getrandom", "arch/arm64/include/asm/vdso/getrandom.h"),
 ];
 
-/// The calls that the kernel and its vDSO make on behalf of any program of this ABI, by rising number.
+/// Returns the calls that the kernel and its vDSO make on behalf of any program of this ABI, by rising number.
 pub fn implicit_calls(abi: Abi) -> &'static [ImplicitCall] {
     match abi {
         Abi::I386 => I386,
-        // They make calls of the program's own ABI. Programs here are of x86-64, even if they make calls of x32.
+        // The vDSO uses the program's own ABI. Programs here are x86-64, even if they make x32 calls.
         Abi::X32 => &[],
         Abi::X86_64 => X86_64,
         Abi::Arm => ARM,

@@ -1,9 +1,8 @@
 /*!
-The plan: what a system is going to do with its kernel, as one JSON document that the kshrink tools pipe
-to one another.
+The plan: a JSON document that describes how a system uses its kernel. The kshrink tools pipe it to one another.
 
-A plan is an object with a version and any number of sections. Each tool reads a plan from standard input
-where one is piped, adds its section, and prints the whole:
+A plan is an object with a version and any number of sections. Each tool reads a plan from standard input if one is
+piped, adds its section, and prints the whole plan:
 
 ```json
 {
@@ -13,23 +12,22 @@ where one is piped, adds its section, and prints the whole:
 }
 ```
 
-The key decision is that a tool knows its own section and no other. [`Plan`] keeps the sections that it does not know
-as they came, in their order, so that an older tool in the middle of a pipeline loses nothing. Within a known section,
-it reads the fields that it needs, and strictly: a plan decides about *removal*, and a misspelt field must not be read
-as "nothing is used".
+The key decision is that a tool depends only on its own section. [`Plan`] keeps unknown sections unchanged and in their
+order, so that an older tool in the middle of a pipeline loses nothing. It reads the fields of a known section strictly:
+a plan decides about *removal*, and a misspelt field must not be read as "nothing is used".
 
 - [`Plan`]: reading, writing and their errors;
 - [`Syscalls`]: the section `syscalls`;
 - [`Coverage`]: the section `coverage`;
-- [`BlockMap`]: a document of its own, which names the code of a rewritten kernel in the same terms;
-- [`Contents`]: a document of its own, the functions and variables of a rewritten kernel with their sizes;
+- [`BlockMap`]: a separate document that maps the code of a rewritten kernel to original functions and offsets;
+- [`Contents`]: a separate document that lists the functions and variables of a rewritten kernel with their sizes;
 - [`Order`]: the section `order`;
 - [`Frozen`]: the section `frozen`;
 - [`Exports`]: the section `exports`;
 - [`Params`]: the section `params`;
-- [`FunctionName`]: how sections name a function of the kernel;
-- [`implicit_calls`]: the system calls that no scan of a program can see, because the kernel and its
-  vDSO make them on the program's behalf. Whoever removes system calls keeps these too.
+- [`FunctionName`]: the name of a kernel function in every section;
+- [`implicit_calls`]: the system calls that no scan of a program can find, because the kernel and its vDSO make them on
+  the program's behalf. A pass that removes system calls must keep these too.
 
 ```
 use kplan::{Abi, Plan};

@@ -1,9 +1,8 @@
-//! The section `order`: the functions, or parts of functions, that belong together in memory, in the order
-//! that they shall have there.
+//! The section `order`: the functions, or parts of functions, that belong together in memory, in their new order.
 //!
-//! What is listed is hot, what is not is cold and keeps the order that it has. A layout moves nothing from one output
-//! section to another. The list gives the order of each output section by itself; the relative order of different
-//! sections has no meaning.
+//! Listed code is hot. All other code is cold and keeps its order. A layout moves nothing from one output section to
+//! another: the list orders each output section separately, and the relative order of different sections has no
+//! meaning.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,32 +11,32 @@ use crate::function::FunctionName;
 /// The section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
-    /// What is moved.
+    /// The unit that is moved.
     pub granularity: Granularity,
-    /// How the order was found, such as `first-use`; for people.
+    /// The algorithm that found the order, such as `first-use`; for people.
     pub algorithm: String,
     /// The hot list, each function once.
     pub functions: Vec<HotFunction>,
 }
 
-/// What a layout moves.
+/// The unit that a layout moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Granularity {
     /// Whole functions.
     Function,
-    /// Basic blocks: the parts of a function that ran stay together, its other parts go elsewhere.
+    /// Basic blocks: the parts of a function that ran stay together, and its other parts move elsewhere.
     Block,
 }
 
 /// A function of the hot list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HotFunction {
-    /// Which function.
+    /// The function's name.
     #[serde(flatten)]
     pub function: FunctionName,
-    /// With [`Granularity::Block`], the hot parts, by rising offset and not overlapping. A function of the
-    /// list without ranges is hot as a whole.
+    /// The hot parts with [`Granularity::Block`], by rising offset, not overlapping. A listed function without ranges
+    /// is hot as a whole.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ranges: Vec<ByteRange>,
 }
@@ -45,21 +44,21 @@ pub struct HotFunction {
 /// Bytes of a function or of an input section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ByteRange {
-    /// Offset in bytes in the function or section as it was compiled, before any rewriting.
+    /// Offset in bytes in the compiled function or section, before any rewriting.
     pub offset: u64,
     /// Size in bytes, at least 1.
     pub size: u64,
 }
 
 impl ByteRange {
-    /// Offset in bytes of the end.
+    /// Returns the offset of the end in bytes.
     pub fn end(&self) -> u64 {
         self.offset + self.size
     }
 }
 
 impl HotFunction {
-    /// Whether any byte of the range of `size` bytes at `offset` is hot.
+    /// Returns whether any of the `size` bytes at `offset` is hot.
     pub fn is_hot(&self, offset: u64, size: u64) -> bool {
         let hits = |range: &ByteRange| range.offset < offset + size && offset < range.end();
         self.ranges.is_empty() || self.ranges.iter().any(hits)

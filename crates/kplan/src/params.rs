@@ -1,8 +1,8 @@
-//! The section `params`: which boot parameters the kernel's command line names, which it does not, and which variables
-//! are fixed to a value.
+//! The section `params`: the boot parameters that the kernel's command line names, those that it does not, and the
+//! variables with fixed values.
 //!
-//! Only what is listed in `unnamed` may be removed, and only what is listed in `fixed` may be set. A parameter that is in
-//! no list stays as it is.
+//! Only the parameters in `unnamed` may be removed, and only the variables in `fixed` may be set. A parameter in no
+//! list is left unchanged.
 
 use std::fmt;
 
@@ -11,32 +11,32 @@ use serde::{Deserialize, Serialize};
 /// The section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Params {
-    /// The command line that the kernel is made for, as the kernel puts it together: what is built in included.
+    /// The expected command line, as the kernel assembles it, including the built-in part.
     pub command_line: String,
-    /// What the rewritten kernel does if its command line asks for something that was removed, or fixed otherwise.
+    /// The reaction to a command line that names a removed parameter or gives a fixed one another value.
     pub on_mismatch: OnMismatch,
-    /// The words of the command line that name parameters of the kernel, in their order.
+    /// The words of the command line that name kernel parameters, in order.
     pub named: Vec<NamedParameter>,
-    /// Parameters that no word names, and that may be removed.
+    /// Parameters that no word names and that may be removed.
     pub unnamed: Vec<ParameterName>,
-    /// Variables that are set to a value for good.
+    /// Variables with fixed values.
     pub fixed: Vec<FixedVariable>,
-    /// What is neither removed nor fixed although that was wanted, and why; for people.
+    /// Parameters and variables that were to be removed or fixed but are kept, with the reason; for people.
     pub kept: Vec<KeptParameter>,
 }
 
-/// The reaction of a rewritten kernel to another command line than the planned one.
+/// The reaction of a rewritten kernel to a command line other than the planned one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnMismatch {
-    /// It says so on the console, once for each parameter, and goes on.
+    /// Prints a warning on the console, once for each parameter, and continues.
     #[default]
     Warn,
-    /// It says so, and stops (`panic`).
+    /// Prints a message and stops (`panic`).
     Panic,
 }
 
-/// The kind of table entry that a parameter is, by the macro that makes it.
+/// The kind of a parameter's table entry, by the macro that creates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ParameterTable {
@@ -53,16 +53,16 @@ pub enum ParameterTable {
 /// A word of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedParameter {
-    /// What stands in front of `=`, or all of the word.
+    /// The text before `=`, or the whole word.
     pub name: String,
-    /// What stands behind `=`, without quotes; absent if there is no `=`.
+    /// The text after `=`, without quotes; absent without `=`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The parameters that it names. A word may name several: `console=` is also for those that begin so.
+    /// The parameters that the word names. A word may name several: `console=` also names those that begin with it.
     pub parameters: Vec<ParameterName>,
 }
 
-/// Which parameter.
+/// The name of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ParameterName {
     /// Its name in the table: `quiet`, `console=`, `printk.time`.
@@ -71,7 +71,7 @@ pub struct ParameterName {
     pub table: ParameterTable,
 }
 
-/// A variable that is set to a value for good.
+/// A variable with a fixed value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FixedVariable {
     /// Its symbol.
@@ -83,15 +83,15 @@ pub struct FixedVariable {
     pub size: u8,
     /// Its value.
     pub value: i64,
-    /// The parameter that sets it, whose table entry then goes as well.
+    /// The parameter that sets it; its table entry is removed as well.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parameter: Option<NamedWord>,
-    /// Set it even where the program may write to it.
+    /// Whether to set it even if the program may write to it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub forced: bool,
 }
 
-/// A parameter as a word of the command line gives it.
+/// A parameter as given by a word of the command line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamedWord {
     /// Its name in the table.
@@ -101,12 +101,12 @@ pub struct NamedWord {
     pub value: Option<String>,
 }
 
-/// A parameter or variable that stays as it was, and why.
+/// A parameter or variable that is kept unchanged, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptParameter {
     /// Its name.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -115,7 +115,7 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl ParameterTable {
-    /// Its name, as plans have it.
+    /// Returns its name in plans.
     pub fn as_str(self) -> &'static str {
         match self {
             ParameterTable::Early => "early",

@@ -15,8 +15,8 @@ use crate::order::Order;
 use crate::params::Params;
 use crate::syscalls::Syscalls;
 
-/// The version that this crate reads and writes. It changes when an older reader would misunderstand a
-/// newer document; sections and fields that it may ignore do not change it.
+/// The version that this crate reads and writes. It changes when an older reader would misunderstand a newer document.
+/// New sections and fields that an older reader may ignore do not change it.
 pub const SCHEMA: &str = "kshrink/1";
 
 const SYSCALLS_FIELD: &str = "syscalls";
@@ -31,34 +31,33 @@ const DOCUMENT: Document = Document { what: "a plan", schema: SCHEMA };
 /// A plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Which system calls the programs make, if a scanner has looked.
+    /// The system calls of the programs, if a scanner added them.
     pub syscalls: Option<Syscalls>,
-    /// Which code of the kernel ran, if it was traced.
+    /// The code of the kernel that ran, if it was traced.
     pub coverage: Option<Coverage>,
-    /// In which order the code that runs shall lie in memory, if that was decided.
+    /// The order of hot code in memory, if it was decided.
     pub order: Option<Order>,
-    /// What is kept compressed until it is used, if that was decided.
+    /// The parts that are kept compressed until they are used, if they were decided.
     pub frozen: Option<Frozen>,
-    /// Which loadable modules ship with the kernel, if that was said.
+    /// The loadable modules that ship with the kernel, if they were given.
     pub exports: Option<Exports>,
-    /// Which boot parameters the command line names, if that was decided.
+    /// The boot parameters that the command line names, if they were decided.
     pub params: Option<Params>,
-    /// The other sections, as they came and in their order.
+    /// The other sections, unchanged and in their order.
     pub other: Map<String, Value>,
 }
 
 impl Plan {
-    /// Reads a plan to the end of `reader`. `name` is what messages call it: a path, or
-    /// `standard input`.
+    /// Reads a plan to the end of `reader`. Messages call it `name`: a path, or `standard input`.
     ///
     /// # Errors
-    /// One of [`Error`], each with the name and, where there is one, line and column.
+    /// One of [`Error`], each with the name and, where one exists, line and column.
     pub fn read(reader: impl Read, name: &str) -> Result<Plan, Error> {
         DOCUMENT.read(reader, name)
     }
 
-    /// Reads what is piped to a tool that adds to a plan: a plan, or nothing at all, which makes an empty
-    /// one. Services and test runners leave an empty pipe.
+    /// Reads the standard input of a tool that adds to a plan: a plan, or an empty pipe, which makes an empty plan.
+    /// Services and test runners leave an empty pipe.
     ///
     /// # Errors
     /// As for [`Plan::read`].
@@ -86,7 +85,7 @@ impl Plan {
     }
 }
 
-/// The sections; the version is for `Document::write` to put in front.
+/// Writes the sections; `Document::write` puts the version first.
 impl Serialize for Plan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -115,8 +114,8 @@ impl Serialize for Plan {
     }
 }
 
-/// Reads the known sections by their types, straight from the text, so that an error knows its line. The
-/// version is for `Document::parse` to check.
+/// Reads the known sections by their types, straight from the text, so that an error has a line number.
+/// `Document::parse` checks the version.
 impl<'de> Deserialize<'de> for Plan {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
         struct Sections;

@@ -1,8 +1,7 @@
-//! The section `syscalls`: which system calls the programs of a system make, by ABI.
+//! The section `syscalls`: the system calls that the programs of a system make, by ABI.
 //!
-//! One process may use two ABIs (an x86-64 program may execute `int $0x80`), and one root file system may
-//! hold programs of several machines, so that every ABI has its own list and its own word on whether the
-//! list is complete.
+//! One process may use two ABIs (an x86-64 program may execute `int $0x80`), and one root file system may hold programs
+//! for several machines. Every ABI therefore has its own list, and its own flag that says whether the list is complete.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -18,13 +17,12 @@ use crate::implicit::implicit_calls;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Abi {
-    /// 32-bit x86: `int $0x80`, `sysenter`; on an x86-64 kernel, the compatible entries.
+    /// 32-bit x86: `int $0x80`, `sysenter`; on an x86-64 kernel, the compatibility entries.
     I386,
     /// 64-bit x86: `syscall`.
     #[serde(rename = "x86_64")]
     X86_64,
-    /// 64-bit x86 with 32-bit pointers: `syscall` with bit 30 of the number set. Plans have the numbers
-    /// without that bit.
+    /// 64-bit x86 with 32-bit pointers: `syscall` with bit 30 of the number set. Plans omit that bit.
     X32,
     /// 32-bit ARM (EABI).
     Arm,
@@ -33,7 +31,7 @@ pub enum Abi {
 }
 
 impl Abi {
-    /// Those that machines have for their own programs. Code of x86-64 can use x32 as well.
+    /// The native ABIs of machines. x86-64 code can use x32 as well.
     pub const ALL: [Abi; 4] = [Abi::I386, Abi::X86_64, Abi::Arm, Abi::Aarch64];
 }
 
@@ -49,7 +47,7 @@ impl fmt::Display for Abi {
     }
 }
 
-/// The section: the calls by ABI. Of an ABI that is absent nothing is known: it was not scanned.
+/// The section: the calls by ABI. An absent ABI was not scanned, and nothing is known about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Syscalls {
@@ -58,19 +56,19 @@ pub struct Syscalls {
 }
 
 impl Syscalls {
-    /// The calls of one ABI, if the plan has them.
+    /// Returns the calls of one ABI, if the plan has them.
     pub fn get(&self, abi: Abi) -> Option<&AbiCalls> {
         self.abis.get(&abi)
     }
 
-    /// Adds what another scan found: the calls of either, complete where both are.
+    /// Adds the calls that another scan found. The union is complete if both are.
     pub fn merge(&mut self, other: Syscalls) {
         *self = [std::mem::take(self), other].into_iter().collect();
     }
 }
 
 impl FromIterator<Syscalls> for Syscalls {
-    /// Joins what several scans found, as [`Syscalls::merge`] does.
+    /// Joins the results of several scans, like [`Syscalls::merge`].
     fn from_iter<I: IntoIterator<Item = Syscalls>>(found: I) -> Syscalls {
         let mut abis: BTreeMap<Abi, Union> = BTreeMap::new();
         for (abi, calls) in found.into_iter().flat_map(|syscalls| syscalls.abis) {
@@ -80,7 +78,7 @@ impl FromIterator<Syscalls> for Syscalls {
     }
 }
 
-/// The union of what several scans found for one ABI. Everything is listed once, in the order in which it came.
+/// The union of several scans for one ABI, each entry once and in the order of arrival.
 #[derive(Default)]
 struct Union {
     incomplete: bool,
@@ -118,45 +116,45 @@ impl Union {
     }
 }
 
-/// What the programs of a system ask of the kernel through one ABI.
+/// The system calls that programs make through one ABI.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbiCalls {
-    /// Whether `calls` is all that the programs can make. False as soon as one site is unresolved.
+    /// Whether `calls` lists all calls that the programs can make. False as soon as one site is unresolved.
     pub complete: bool,
-    /// The programs that were looked at, by path.
+    /// The scanned programs, by path.
     pub programs: Vec<String>,
     /// The calls, by rising number.
     pub calls: Vec<Call>,
-    /// The places whose calls are not known.
+    /// The places whose calls are unknown.
     pub unresolved: Vec<Unresolved>,
-    /// Places that make memory executable. Code that a program makes there is in no file, and its calls are not listed;
-    /// `complete` holds for the code in files.
+    /// Places that make memory executable. Code that a program generates there is in no file, and its calls are not
+    /// listed; `complete` covers only code in files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub executable: Vec<Place>,
-    /// Every place that makes a call and the calls that it makes, if the scanner was asked for them.
+    /// Every place that makes a call, with its calls, if the scanner was asked for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sites: Vec<Site>,
 }
 
 impl AbiCalls {
-    /// Whether the call of this number is listed.
+    /// Returns whether the call of this number is listed.
     pub fn uses(&self, nr: u32) -> bool {
         self.call(nr).is_some()
     }
 
-    /// Adds the calls of [`implicit_calls`] that are not listed yet.
+    /// Adds the calls of [`implicit_calls`] that are not yet listed.
     pub fn add_implicit(&mut self, abi: Abi) {
         for implicit in implicit_calls(abi) {
             self.add(Call { via: Some(implicit.via), ..Call::new(implicit.nr, Some(implicit.name)) });
         }
     }
 
-    /// The call of this number, if it is listed.
+    /// Returns the call of this number, if it is listed.
     pub fn call(&self, nr: u32) -> Option<&Call> {
         self.calls.iter().find(|call| call.nr == nr)
     }
 
-    /// Adds a call in the order of its number, or joins it into the one of this number ([`Call::merge`]).
+    /// Inserts a call by its number, or joins it into the listed one ([`Call::merge`]).
     pub fn add(&mut self, call: Call) {
         if let Some(listed) = self.calls.iter_mut().find(|listed| listed.nr == call.nr) {
             return listed.merge(&call);
@@ -171,32 +169,32 @@ impl AbiCalls {
 pub struct Site {
     /// The program, by path.
     pub file: String,
-    /// The instruction, as a hexadecimal virtual address (`0x804aa12`).
+    /// The address of the instruction, in hexadecimal (`0x804aa12`).
     pub address: String,
-    /// The function that it is in, where the program has symbols.
+    /// The function that contains it, if the program has symbols.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
     /// The numbers of the calls.
     pub calls: Vec<u32>,
-    /// What is known of their arguments here. Calls of which nothing is known are left out.
+    /// Known arguments of the calls made here. Calls without known arguments are omitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub args: Vec<Call>,
 }
 
-/// A place in a program whose system calls are not known.
+/// A place in a program whose system calls are unknown.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Unresolved {
     /// The program, by path.
     pub file: String,
-    /// The instruction, as a hexadecimal virtual address (`0x804aa12`).
+    /// The address of the instruction, in hexadecimal (`0x804aa12`).
     pub address: String,
-    /// The function that it is in, where the program has symbols.
+    /// The function that contains it, if the program has symbols.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
-    /// What is not known.
+    /// The unknown fact.
     #[serde(default)]
     pub kind: UnresolvedKind,
-    /// Why it is not known.
+    /// The reason.
     pub reason: String,
 }
 
@@ -205,25 +203,25 @@ pub struct Unresolved {
 pub struct Place {
     /// The program, by path.
     pub file: String,
-    /// The instruction, as a hexadecimal virtual address.
+    /// The address of the instruction, in hexadecimal.
     pub address: String,
-    /// The function that it is in, where the program has symbols.
+    /// The function that contains it, if the program has symbols.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function: Option<String>,
 }
 
-/// What is not known at a place. All of it makes a plan incomplete.
+/// The kind of an unknown fact. Every kind makes a plan incomplete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum UnresolvedKind {
-    /// Which system calls an instruction makes, besides those that are listed.
+    /// The system calls of an instruction, apart from those listed.
     #[default]
     Call,
     /// The targets of a computed jump.
     Jump,
-    /// Which library is loaded, or which function of one is called: the name is made at run time.
+    /// A library to load, or a function of a library to call: its name is made at run time.
     Name,
-    /// What is in code that was not read or not recognised.
+    /// Code that was not read or not recognised.
     Code,
 }
 

@@ -7,10 +7,10 @@ use kcli::Failure;
 use kopt::{OptimizeFor, Options, Pass, Scope};
 use kplan::Plan;
 
-/// Removes from a Linux kernel what its device does not need, and relinks it
+/// Removes the code and data that a device does not need from a Linux kernel, and relinks it
 ///
-/// Reads the objects that the kernel's build linked, found from the path of its vmlinux; runs passes over
-/// their control-flow graph; and has the kernel's own build, in a copy, link the result. The build
+/// Reads the objects that the kernel's build linked, found from the path of its vmlinux, and runs passes over their
+/// control-flow graph. The kernel's own build then links the result in a copy of the build directory. The build
 /// directory itself is never written to.
 #[derive(Parser, Debug)]
 #[command(
@@ -18,21 +18,21 @@ use kplan::Plan;
     after_help = "\
 Examples:
   syscall-scan busybox | kshrink-spec build/vmlinux -o out
-      remove the system calls that BusyBox cannot make, and whatever is unreachable then
+      remove the system calls that BusyBox cannot make, and all code that becomes unreachable
   syscall-scan busybox | kshrink-spec build/vmlinux --modules rootfs/lib/modules -o out
-      and all that only modules could use which do not ship
+      also remove the exports that only missing modules could use
   kshrink-spec build/vmlinux --passes none -o out
-      change nothing: the proof that reading and writing are faithful
+      change nothing, to prove that reading and writing are faithful
   coverage qemu build/vmlinux trace | reorder --vmlinux build/vmlinux -g block | kshrink-spec build/vmlinux -o out
-      put the blocks that ran together, besides removing what is unreachable
+      also place the blocks that ran next to each other
   kshrink-spec build/vmlinux --passes instrument -o out
       a kernel that records which of its blocks run
   syscall-scan busybox | kshrink-spec build/vmlinux --explain tcp_v4_connect
-      say why a function or a variable stays
+      print why a function or a variable is kept
   kshrink-spec build/vmlinux --retained ip_auto_config ext2_fill_super
-      say what these functions keep alive by themselves, in bytes
+      print the bytes that these functions retain
   syscall-scan busybox | kshrink-spec build/vmlinux --bisect 'boot-test.sh \"$1\"/bzImage'
-      find the function, or the data, whose rewriting makes a test fail
+      find the functions or data whose rewriting makes a test fail
   kshrink-spec --objects a.o b.o --entry main --bisect 'gcc -m32 \"$1\" -o test && ./test'
       the same for a user program
   kshrink-spec --objects a.o b.o --entry main --emit-object small.o
@@ -52,12 +52,12 @@ pub struct Arguments {
     #[arg(required_unless_present_any = ["objects", "from"])]
     pub vmlinux: Option<PathBuf>,
 
-    /// The plan; `-` is standard input, which is the default where something is piped in
+    /// The plan; `-` is standard input, the default if input is piped in
     #[arg(short, long, value_name = "FILE")]
     pub plan: Option<PathBuf>,
 
-    /// Relink, and leave vmlinux, System.map, the boot image, report.json, blocks.json (which address holds
-    /// which block of the original) and contents.json (the sizes of all functions and variables, for --from) in DIR
+    /// Relink, and write vmlinux, System.map, the boot image, report.json, blocks.json (a map from addresses to the
+    /// original blocks) and contents.json (the sizes of all functions and variables, for --from) to DIR
     #[arg(short, long, value_name = "DIR", group = "task")]
     pub output: Option<PathBuf>,
 
@@ -65,12 +65,12 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", group = "task")]
     pub emit_object: Option<PathBuf>,
 
-    /// Also write a report as one HTML page, which needs no network: sizes by directory and object before and after, removals
-    /// by pass, opaque code, frozen pages, and the chain of references that keeps each function or variable
+    /// Also write a report as one HTML page, which needs no network: sizes by directory and object before and after,
+    /// removals by pass, opaque code, frozen pages, and the chain of references that keeps each function or variable
     #[arg(long, value_name = "FILE", conflicts_with_all = ["explain", "retained", "bisect"])]
     pub html: Option<PathBuf>,
 
-    /// Make the page of --html for DIR, where an earlier run has left its output, without running anything again
+    /// Make the page of --html for DIR, the output of an earlier run, without running anything again
     #[arg(long, value_name = "DIR", group = "task", requires = "html", conflicts_with_all = ["vmlinux", "objects", "plan"])]
     pub from: Option<PathBuf>,
 
@@ -78,25 +78,25 @@ pub struct Arguments {
     #[arg(long, value_name = "SYMBOL", group = "task")]
     pub explain: Option<String>,
 
-    /// Print the bytes that each function or variable keeps alive by itself: what would be unreachable without it
+    /// Print the bytes that each function or variable retains: the bytes that would be unreachable without it
     #[arg(long, value_name = "SYMBOL", num_args = 1.., group = "task")]
     pub retained: Vec<String>,
 
-    /// Find by halving which functions or data make a test fail by being rewritten
+    /// Find by bisection the functions or data whose rewriting makes a test fail
     ///
-    /// COMMAND is run by `sh -c` for one rewritten program after the other, some of whose functions and data are kept as
-    /// they were. $1 is the directory with vmlinux and the boot image as for --output, or with --objects the object.
-    /// Its exit status says how that went: 0 the test passes, 125 it cannot be done with this one, 126 and 127 there is
-    /// no such command, anything else it fails.
+    /// `sh -c` runs COMMAND for one rewritten program after the other, each with some functions and data unchanged. $1
+    /// is the directory with vmlinux and the boot image as for --output, or with --objects the object. Exit status as
+    /// for `git bisect run`: 0 if the test passes, 125 if this program cannot be tested, 126 and 127 if there is no
+    /// such command, any other value if the test fails.
     #[arg(long, value_name = "COMMAND", group = "task", conflicts_with = "strict")]
     pub bisect: Option<String>,
 
-    /// The loadable modules that ship with the kernel (.ko, also compressed), in this directory and below it: only what
-    /// they use stays exported
+    /// The loadable modules that ship with the kernel (.ko, also compressed), in this directory and below it: exports
+    /// that they do not use are removed
     #[arg(long, value_name = "DIR", conflicts_with = "objects")]
     pub modules: Option<PathBuf>,
 
-    /// The passes to run, separated by commas; `none` for the identity
+    /// The passes to run, separated by commas; `none` runs no pass
     #[arg(long, value_name = "LIST", value_parser = parse_passes, long_help = passes_help())]
     passes: Option<PassList>,
 
@@ -104,21 +104,21 @@ pub struct Arguments {
     #[arg(long)]
     pub assume_complete: bool,
 
-    /// Which identical blocks, ends of blocks and sequences pass merge makes one of, at the price of jumps and calls: `cold`,
-    /// what did not run in the traces of the plan (nothing, if it has none), or `all`
+    /// Code in which pass merge may merge identical blocks, tails and sequences, at the price of jumps and calls:
+    /// `cold`, code that did not run in the traces of the plan (none, if it has no traces), or `all`
     #[arg(long, value_name = "WHAT", default_value = "cold", value_parser = parse_scope)]
     pub merge: Scope,
 
-    /// What to make small: `memory`, what code and data take, or `image`, the compressed image, which merging blocks
-    /// does not make smaller
+    /// The size to minimize: `memory` for code and data in memory, or `image` for the compressed image, which merging
+    /// blocks does not make smaller
     #[arg(long, value_name = "WHAT", default_value = "memory", value_parser = parse_optimize_for)]
     pub optimize_for: OptimizeFor,
 
-    /// Check the graph after every pass: for whoever works on kshrink
+    /// Check the graph after every pass, to debug kshrink
     #[arg(long)]
     pub verify: bool,
 
-    /// Fail if compiler-made code has to be carried whole because it matches no known pattern
+    /// Fail if compiler-made code has to stay opaque because it matches no known pattern
     #[arg(long)]
     pub strict: bool,
 
@@ -134,24 +134,24 @@ pub struct Arguments {
     #[arg(long, value_name = "SYMBOL", requires = "objects")]
     pub entry: Vec<String>,
 
-    /// A symbol that the link of the user program wraps (--wrap=SYMBOL of ld): references to it mean __wrap_SYMBOL, and
-    /// __real_SYMBOL means it; repeatable
+    /// A symbol that the link of the user program wraps (--wrap=SYMBOL of ld): references to SYMBOL mean __wrap_SYMBOL,
+    /// and references to __real_SYMBOL mean SYMBOL; repeatable
     #[arg(long, value_name = "SYMBOL", requires = "objects")]
     pub wrap: Vec<String>,
 
     /// Rewrite user programs with exception handlers or cleanups, which then never run
     ///
-    /// The tables by which C++ exceptions and the cancellation of threads find handlers and cleanups (.gcc_except_table) are left
-    /// out. A program that depends on them is terminated, or goes on without its cleanups.
+    /// The tables by which C++ exceptions and thread cancellation find handlers and cleanups (.gcc_except_table) are
+    /// left out. A program that depends on them is terminated, or continues without its cleanups.
     #[arg(long, requires = "objects")]
     pub drop_handlers: bool,
 }
 
-/// A list of passes; a type of its own, so that clap takes it for one value.
+/// A list of passes; a type of its own, so that clap treats it as one value.
 #[derive(Clone, Debug)]
 struct PassList(Vec<Pass>);
 
-/// What to do with the rewritten program.
+/// The use of the rewritten program.
 pub enum Task {
     Relink(PathBuf),
     EmitObject(PathBuf),
@@ -162,7 +162,7 @@ pub enum Task {
 }
 
 impl Arguments {
-    /// The one task that the user asked for.
+    /// Returns the task that the user requested.
     pub fn task(&self) -> Result<Task, Failure> {
         match (&self.output, &self.emit_object, &self.explain, &self.bisect) {
             (Some(dir), ..) => Ok(Task::Relink(dir.clone())),
@@ -178,20 +178,20 @@ impl Arguments {
         }
     }
 
-    /// Whether the user says which passes to run.
+    /// Whether the user selects the passes.
     pub fn names_passes(&self) -> bool {
         self.passes.is_some()
     }
 
-    /// The passes to run. Those that are not named by the user may not know the machine.
+    /// Returns the passes to run. Default passes may not support the machine.
     ///
     /// # Errors
-    /// Bad input if modules are named that no pass asks for.
+    /// Bad input if modules are given without the pass that uses them.
     pub fn passes(&self, plan: &Plan) -> Result<Vec<Pass>, Failure> {
         match &self.passes {
             Some(PassList(passes)) if self.modules.is_some() && !passes.contains(&Pass::Exports) => {
                 Err(Failure::bad_input(
-                    "--modules is for the pass exports; add it to --passes, or leave out one of both",
+                    "--modules requires pass exports; add exports to --passes, or drop one of the two options",
                 ))
             }
             Some(PassList(passes)) => Ok(passes.clone()),
@@ -223,7 +223,7 @@ fn passes_help() -> String {
         passes.iter().map(|pass| format!("\n  {pass}: {}", pass.summary())).collect()
     };
     format!(
-        "The passes to run, separated by commas; `none` for the identity. Passes that remove go first.\n\n\
+        "The passes to run, separated by commas; `none` runs no pass. Passes that remove run first.\n\n\
          By default:{}\n\nIf the plan has a section for it, or if named here:{}",
         lines(&always),
         lines(&others),
@@ -253,7 +253,7 @@ fn parse_optimize_for(name: &str) -> Result<OptimizeFor, String> {
     }
 }
 
-/// Options of make could have it write elsewhere, or say nothing of what it does.
+/// Accepts only variables: options of make could redirect its output or silence it.
 fn parse_variable(argument: &str) -> Result<String, String> {
     match argument.split_once('=') {
         Some((name, _)) if !name.is_empty() && !name.starts_with('-') => Ok(argument.to_owned()),

@@ -1,4 +1,4 @@
-//! The map of the rewritten kernel: which address holds which block of the original.
+//! The map of the rewritten kernel, from addresses to blocks of the original.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +9,9 @@ use kcli::Failure;
 use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock, MovedInstruction};
 use rustc_hash::FxHashMap;
 
-/// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without an
-/// address is excluded. Of sections that run at the same address (the vectors of ARM kernels, of which one is chosen
-/// at boot) the first counts, as for [`kelf::Functions`].
+/// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without an address
+/// is excluded. If several sections run at the same address (the vectors of ARM kernels, one of which is chosen at
+/// boot), the first is used, as in [`kelf::Functions`].
 pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<BlockMap, Failure> {
     let mut functions = OriginalFunctions::of(graph);
     let mut map = BlockMap::default();
@@ -53,7 +53,7 @@ pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<
     Ok(map)
 }
 
-/// Which block each counter of an instrumented kernel counts.
+/// Returns the block of each counter of an instrumented kernel.
 fn counters(graph: &Graph, nodes: &[NodeId]) -> Result<Option<Counters>, Failure> {
     let Some(counted) = &graph.counters else { return Ok(None) };
     let blocks: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
@@ -61,7 +61,7 @@ fn counters(graph: &Graph, nodes: &[NodeId]) -> Result<Option<Counters>, Failure
     let index = |&node: &NodeId| {
         let index = blocks.get(&node).copied();
         let name = || graph.name_of(node);
-        index.ok_or_else(|| Failure::job(format!("{}: it is not known where the link put it", name())))
+        index.ok_or_else(|| Failure::job(format!("{}: the link's address for it is not known", name())))
     };
     Ok(Some(Counters { symbol, blocks: counted.blocks.iter().map(index).collect::<Result<_, _>>()? }))
 }
@@ -76,7 +76,7 @@ struct Piece {
 }
 
 impl Piece {
-    /// The block of the map for a piece of a node at this address.
+    /// Returns the block of the map for a piece of a node at this address.
     fn at(self, address: u64) -> Block {
         Block {
             address: address + u64::from(self.offset),
@@ -88,11 +88,11 @@ impl Piece {
     }
 }
 
-/// The original functions of which code is in the map.
+/// The original functions with code in the map.
 struct OriginalFunctions<'g> {
-    /// The symbols of code by their places in the input, one for each place.
+    /// Code symbols by their places in the input, one for each place.
     symbols: BTreeMap<(InputId, u32), CodeName<'g>>,
-    /// By place in the input, the index in `all` of the function that begins there.
+    /// For each place in the input, the index in `all` of the function that begins there.
     indices: FxHashMap<(InputId, u32), usize>,
     all: Vec<BlockFunction>,
 }
@@ -102,7 +102,7 @@ impl<'g> OriginalFunctions<'g> {
         let mut symbols: BTreeMap<(InputId, u32), CodeName<'g>> = BTreeMap::new();
         for named in graph.code_names() {
             let Some(place) = graph.sources.place_of(named.id) else { continue };
-            // Global before local, then the first, as `kelf::Functions` picks them.
+            // Prefers global to local symbols, then the first, as `kelf::Functions` does.
             let picked = symbols.entry(place).or_insert(named);
             if named.symbol.file.is_none() && picked.symbol.file.is_some() {
                 *picked = named;
@@ -111,7 +111,7 @@ impl<'g> OriginalFunctions<'g> {
         OriginalFunctions { symbols, indices: FxHashMap::default(), all: Vec::new() }
     }
 
-    /// Cuts a node, `size` bytes in the output, along the functions that it holds.
+    /// Splits a node, `size` bytes in the output, by the functions that it holds.
     fn pieces(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
         let Some(origin) = graph.node(node).origin() else { return Vec::new() };
         match graph.function_of(node) {
@@ -120,7 +120,7 @@ impl<'g> OriginalFunctions<'g> {
         }
     }
 
-    /// The piece of a function that a block, `size` bytes in the output, was in the input.
+    /// Returns the original piece of a function for a block of `size` bytes in the output.
     fn piece_of(&mut self, graph: &Graph, id: FunctionId, origin: &Origin, size: u32) -> Option<Piece> {
         let start = *graph.start_of(id)?;
         let origins = graph.function(id).blocks.iter().filter_map(|&block| graph.node(block).origin());
@@ -146,7 +146,7 @@ impl<'g> OriginalFunctions<'g> {
         pieces.collect()
     }
 
-    /// The index of the function that begins at a place in the input and is no longer than `limit` bytes; `None` if it
+    /// Returns the index of the function that begins at a place in the input, limited to `limit` bytes; `None` if it
     /// has no name.
     fn index_of(&mut self, place: (InputId, u32), limit: u32) -> Option<usize> {
         if let Some(&index) = self.indices.get(&place) {

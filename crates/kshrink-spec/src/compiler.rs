@@ -1,4 +1,4 @@
-//! Compiling C for a kernel as its own build compiles.
+//! Compiling C for a kernel with the flags of its own build.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,25 @@ use kelf::KernelBuild;
 
 use crate::relink::last_lines;
 
-/// The object whose recorded command is used: one of every kernel.
+/// The object whose recorded command is used; every kernel has it.
 const MODEL: &str = "init/main.o";
 
-/// Flags for the function tracer (`CC_FLAGS_FTRACE` of the kernel's Makefile), which must not run while a fault is handled.
+/// Flags for the function tracer (`CC_FLAGS_FTRACE` of the kernel's Makefile), which must not run while a fault is
+/// handled.
 const TRACER: [&str; 4] = ["-pg", "-mfentry", "-mrecord-mcount", "-mnop-mcount"];
 
-/// What replaces the beginning of the names of source files (`KBUILD_CPPFLAGS` of the kernel's Makefile).
+/// The option that shortens the names of source files (`KBUILD_CPPFLAGS` of the kernel's Makefile).
 const PREFIX_MAP: &str = "-fmacro-prefix-map=";
 
-/// The compiler of a kernel's build, and the flags that it was called with.
+/// The compiler of a kernel's build, and its flags.
 pub struct KernelCompiler {
     dir: PathBuf,
-    /// The compiler, then its flags, without those that name what it reads and writes, and those for the function tracer.
+    /// The compiler and its flags, except the names of inputs and outputs, and the flags for the function tracer.
     words: Vec<String>,
 }
 
 impl KernelCompiler {
-    /// Finds how a build compiles. The build directory is only read.
+    /// Finds the compiler command of a build. The build directory is only read.
     ///
     /// # Errors
     /// Bad input if the build has not recorded how it called the compiler.
@@ -41,7 +42,8 @@ impl KernelCompiler {
         Ok(KernelCompiler { dir: build.dir.clone(), words })
     }
 
-    /// Compiles a source file in a directory, C or assembly, with flags besides those of the kernel. Returns the object.
+    /// Compiles a source file in a directory, C or assembly, with flags besides those of the kernel. Returns the
+    /// object.
     ///
     /// # Errors
     /// A failed job if the compiler fails.
@@ -51,8 +53,8 @@ impl KernelCompiler {
         let mut command = Command::new(&self.words[0]);
         command.current_dir(&self.dir).stdin(Stdio::null());
         command.args(&self.words[1..]).args(flags).arg("-I").arg(dir);
-        // The kernel prints names of source files (`BUG`, `WARN`) without this directory and that of its sources.
-        // Compilers without such an option name both.
+        // The kernel prints names of source files (`BUG`, `WARN`) relative to its source directory. Compilers without
+        // this option print full paths.
         if self.words.iter().any(|word| word.starts_with(PREFIX_MAP)) {
             command.arg(format!("{PREFIX_MAP}{}/=kshrink/", dir.display()));
         }
@@ -78,7 +80,7 @@ impl KernelCompiler {
 /// `savedcmd_init/main.o := gcc -Wp,-MMD,init/.main.o.d … -c -o init/main.o …/init/main.c ; …`.
 fn recorded_command(text: &str) -> Option<Vec<String>> {
     let line = text.lines().find(|line| line.starts_with("savedcmd_") || line.starts_with("cmd_"))?;
-    // `make` reads the record: a dollar sign is doubled. What follows the compiler looks at the object that it made.
+    // The record is for `make`, which doubles dollar signs. Commands after the compiler check the object.
     let words = shlex::split(&line.split_once(":=")?.1.replace("$$", "$"))?;
     let mut words = words.into_iter().take_while(|word| !matches!(word.as_str(), ";" | "&&" | "||" | "|"));
     let mut kept = Vec::new();

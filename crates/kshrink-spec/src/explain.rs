@@ -8,7 +8,7 @@ use kcfg::index::NodeId;
 use kcli::{Failure, Output};
 use kopt::explain::{Chain, chain, nodes_named};
 
-/// Prints the shortest chain for every node that the symbol stands for.
+/// Prints the shortest chain for every node of the symbol.
 pub fn print(graph: &Graph, symbol: &str) -> Result<(), Failure> {
     let nodes = nodes_named(graph, symbol);
     if nodes.is_empty() {
@@ -24,7 +24,7 @@ pub fn print(graph: &Graph, symbol: &str) -> Result<(), Failure> {
     Ok(out.commit()?)
 }
 
-/// The error for a name that the program does not define.
+/// Returns the error for a name that the program does not define.
 pub fn no_such_symbol(symbol: &str) -> Failure {
     Failure::bad_input(format!(
         "the program defines no symbol `{symbol}`; expected the name of a function or variable, as in System.map"
@@ -48,7 +48,7 @@ fn print_chain(graph: &Graph, chain: &Chain, symbol: &str, out: &mut impl Write)
     Ok(())
 }
 
-/// The function or the symbols of a node, and where it is from.
+/// Returns the function or the symbols of a node, and its place.
 fn name(graph: &Graph, node: NodeId) -> String {
     if let Some(block) = graph.block(node) {
         return graph.functions[block.function.get()].name.clone();
@@ -63,7 +63,7 @@ fn name(graph: &Graph, node: NodeId) -> String {
     }
 }
 
-/// The object and the section that a node is from.
+/// Returns the object and the section of a node.
 pub fn place(graph: &Graph, node: NodeId) -> String {
     match (graph.input_of(node), graph.node(node).provenance) {
         (Some(input), _) => format!("{}:{}", input.object, input.name),
@@ -72,14 +72,14 @@ pub fn place(graph: &Graph, node: NodeId) -> String {
     }
 }
 
-/// The verb of an edge, whose subject is the source.
+/// Returns the verb of an edge, with the source as its subject.
 pub fn verb(edge: EdgeKind) -> &'static str {
     match edge {
-        EdgeKind::FallThrough => "runs on into",
+        EdgeKind::FallThrough => "falls through to",
         EdgeKind::Jump | EdgeKind::TailCall => "jumps to",
         EdgeKind::Switch => "switches to",
         EdgeKind::Call | EdgeKind::NoReturn => "calls",
-        EdgeKind::Return => "comes back to",
+        EdgeKind::Return => "returns to",
         EdgeKind::Data => "refers to",
         EdgeKind::Site => "has",
     }

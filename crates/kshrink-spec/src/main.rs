@@ -31,7 +31,7 @@ use phases::Phases;
 use rewrite::RewriteInput;
 use write::Writer;
 
-/// Passes make many small allocations: this one takes a tenth less time than that of the C library.
+/// Passes make many small allocations. This allocator takes a tenth less time than the C library's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -41,13 +41,13 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     let task = arguments.task()?;
-    // Before the work, so that a path that cannot be written to is not found after it.
+    // Opened before the work, so that an unwritable path is reported at once.
     let page = arguments.html.as_deref().map(Output::create).transpose()?;
     if let Task::Page(dir) = &task {
         return html::write_finished(dir, page);
     }
     let plan_path = named_or_piped(arguments.plan.as_deref());
-    // An empty pipe, which a command that failed leaves, is bad input.
+    // An empty pipe, left by a failed command, is bad input.
     let mut plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
     let mut selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
@@ -95,7 +95,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.strict
         && let Some(opaque) = graph.opaque.iter().find(|opaque| opaque.reason != "hand-written")
     {
-        let message = format!("{}: {}; leave out --strict to carry it whole", opaque.name, opaque.reason);
+        let message = format!("{}: {}; omit --strict to keep it opaque", opaque.name, opaque.reason);
         return Err(Failure::bad_input(message));
     }
     if let Task::Explain(symbol) = &task {
@@ -138,8 +138,8 @@ fn check_plan(
     let mut incomplete = calls.filter(|(abi, calls)| abi.to_string() == machine && !calls.complete);
     if let Some((abi, calls)) = incomplete.next().filter(|_| !arguments.assume_complete) {
         eprintln!(
-            "kshrink-spec: warning: the plan is incomplete ({} unresolved places of {abi}), so that all system calls are \
-             kept; see syscall-scan --help, or say --assume-complete",
+            "kshrink-spec: warning: the plan is incomplete ({} unresolved call sites of {abi}), so all system calls are \
+             kept; see syscall-scan --help, or pass --assume-complete",
             calls.unresolved.len()
         );
     }

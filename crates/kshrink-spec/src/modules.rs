@@ -1,4 +1,4 @@
-//! `--modules`: the loadable modules that ship with a kernel, and what they need of it.
+//! `--modules`: the loadable modules that ship with a kernel, and the symbols that they need.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ const THIS_MODULE: &str = ".gnu.linkonce.this_module";
 /// The largest size in bytes of a module, decompressed. More is a damaged file.
 const LARGEST: u64 = 1 << 30;
 
-/// The modules in a directory and in the directories below it, as they were read.
+/// The modules in a directory and below it, as read.
 pub struct Modules {
     dir: PathBuf,
     modules: Vec<ModuleFile>,
@@ -26,9 +26,9 @@ pub struct Modules {
 struct ModuleFile {
     /// The path below the directory.
     name: String,
-    /// Symbols that it does not define, and does not work without.
+    /// Undefined symbols that it requires.
     required: BTreeSet<String>,
-    /// Symbols that it does not define, and works without (`STB_WEAK`).
+    /// Undefined symbols that it can do without (`STB_WEAK`).
     optional: BTreeSet<String>,
     /// Global symbols that it defines.
     defined: BTreeSet<String>,
@@ -41,8 +41,8 @@ impl Modules {
     /// `/lib/modules/VERSION`, are not followed.
     ///
     /// # Errors
-    /// A failed job if something cannot be read; bad input if a file is no module for this kernel, if there is none, or if
-    /// the kernel has no loadable modules.
+    /// A failed job if something cannot be read; bad input if a file is no module for this kernel, if there is none, or
+    /// if the kernel has no loadable modules.
     pub fn read(dir: &Path, build: &KernelBuild) -> Result<Modules, Failure> {
         let mut paths = Vec::new();
         find(dir, &mut paths)?;
@@ -58,7 +58,7 @@ impl Modules {
             paths.iter().map(|path| ModuleFile::read(dir, path, build)).collect::<Result<_, _>>()?;
         if !build.is_enabled("CONFIG_MODULES") {
             return Err(Failure::bad_input(format!(
-                "{}: the kernel has no loadable modules (CONFIG_MODULES is not set), so that nothing is exported; leave \
+                "{}: the kernel has no loadable modules (CONFIG_MODULES is not set), so it exports nothing; leave \
                  out --modules",
                 build.vmlinux.display()
             )));
@@ -66,10 +66,10 @@ impl Modules {
         Ok(Modules { dir: dir.to_path_buf(), modules })
     }
 
-    /// The section of the plan.
+    /// Returns the section of the plan.
     ///
     /// # Errors
-    /// Bad input if a module needs what neither the kernel nor another module defines.
+    /// Bad input if a module requires a symbol that neither the kernel nor another module defines.
     pub fn exports(self, program: &Program<'_>) -> Result<Exports, Failure> {
         let is_known = |name: &String| {
             program.find(name).is_some() || self.modules.iter().any(|module| module.defined.contains(name))
@@ -77,7 +77,7 @@ impl Modules {
         for module in &self.modules {
             if let Some(name) = module.required.iter().find(|name| !is_known(name)) {
                 return Err(Failure::bad_input(format!(
-                    "{}: it imports `{name}`, which neither the kernel nor another of the modules defines; give the \
+                    "{}: it imports `{name}`, which neither the kernel nor another module defines; give the \
                      modules that were built with this kernel",
                     self.dir.join(&module.name).display()
                 )));
@@ -98,7 +98,7 @@ impl ModuleFile {
         let object = Object::read(&path.display().to_string(), &bytes).map_err(Failure::of)?;
         if object.sections.iter().all(|section| section.name != THIS_MODULE) {
             return Err(Failure::bad_input(format!(
-                "{}: this is an object, but no module: it has no section {THIS_MODULE}",
+                "{}: this object is not a module: it has no section {THIS_MODULE}",
                 path.display()
             )));
         }
@@ -151,8 +151,8 @@ fn is_module_name(name: &str) -> bool {
     })
 }
 
-/// The bytes of a module, which may be compressed: the kernel's build and kmod tell that by the name. Of a file that is
-/// no object, only the head.
+/// Returns the bytes of a module, decompressed if necessary: like the kernel's build and kmod, this goes by the file
+/// name. If the file is not an object, reads only its head.
 fn decompressed(path: &Path) -> Result<Vec<u8>, Failure> {
     let file = BufReader::new(File::open(path).map_err(|error| cannot_read(path, &error))?);
     let bytes = match path.extension().and_then(|extension| extension.to_str()) {

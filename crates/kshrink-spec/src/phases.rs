@@ -1,4 +1,4 @@
-//! Times and memory by phase.
+//! Time and memory by phase.
 
 use std::time::Instant;
 
@@ -10,9 +10,9 @@ use serde::Serialize;
 pub struct Phase {
     /// Its name: `read`, `graph`, a pass, `emit`, `relink`.
     pub name: String,
-    /// Wall-clock time in seconds, of all rounds together.
+    /// Wall-clock time in seconds, over all rounds.
     pub seconds: f64,
-    /// Peak resident memory of the process at its end, in KiB; absent where `/proc` does not say.
+    /// Peak resident memory of the process at its end, in KiB; absent if `/proc` lacks it.
     pub peak_memory_kib: Option<u64>,
 }
 

@@ -16,25 +16,25 @@ use crate::rewrite::RewriteInput;
 
 /// The version of the document.
 const SCHEMA: &str = "kshrink-report/1";
-/// How many reasons to keep something the table shows for one pass.
+/// Maximum number of kept things that the table shows for one pass.
 const SHOWN: usize = 8;
 
-/// What a run did.
+/// The report of a run.
 #[derive(Serialize)]
 pub struct Report {
     schema: &'static str,
     version: &'static str,
     input: String,
-    /// Sizes before and after, where the kernel was relinked.
+    /// Sizes before and after, if the kernel was relinked.
     sizes: Option<Sizes>,
-    /// What is frozen, if something is.
+    /// Sizes of frozen code and data, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frozen: Option<Counts>,
     /// Passes, in order.
     passes: Vec<PassReport>,
-    /// The assumptions of the removals: what they need to be true, and what the objects do not prove.
+    /// The assumptions that the removals depend on and that the objects do not prove.
     assumptions: Vec<&'static Assumption>,
-    /// Code that was carried whole.
+    /// Opaque code.
     opaque: Vec<Kept>,
     /// Objects whose exception handlers and cleanups were left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -60,7 +60,7 @@ impl Sizes {
     }
 }
 
-/// Checks that the bytes of a file are a report of this version.
+/// Checks that a file is a report of this version.
 ///
 /// # Errors
 /// Bad input, with the path.
@@ -80,7 +80,7 @@ pub fn check_schema(report: &[u8], path: &Path) -> Result<(), Failure> {
 }
 
 impl Report {
-    /// Puts a report together.
+    /// Assembles a report.
     pub fn new(
         input: &RewriteInput,
         graph: &Graph,
@@ -109,7 +109,7 @@ impl Report {
         }
     }
 
-    /// The document.
+    /// Returns the document.
     pub fn json(&self) -> Result<Vec<u8>, Failure> {
         let mut bytes = serde_json::to_vec_pretty(self)?;
         bytes.push(b'\n');
@@ -168,11 +168,11 @@ impl fmt::Display for Report {
             *reasons.entry(&opaque.why).or_default() += 1;
         }
         for (why, count) in reasons {
-            writeln!(f, "carried whole: {count} × {why}")?;
+            writeln!(f, "opaque: {count} × {why}")?;
         }
         if !self.handlers_left_out.is_empty() {
             let objects = self.handlers_left_out.join(", ");
-            writeln!(f, "left out: exception handlers and cleanups, which will not run, of {objects}")?;
+            writeln!(f, "left out: exception handlers and cleanups of {objects}, which will not run")?;
         }
         for pass in self.passes.iter().filter(|pass| pass.pass != "reach") {
             for kept in pass.kept.iter().take(SHOWN) {
@@ -184,7 +184,7 @@ impl fmt::Display for Report {
         }
         if !self.assumptions.is_empty() {
             let names: Vec<&str> = self.assumptions.iter().map(|assumption| assumption.name).collect();
-            writeln!(f, "rests on: {}", names.join(", "))?;
+            writeln!(f, "assumptions: {}", names.join(", "))?;
         }
         let mut table = Table::new(["phase", "seconds", "peak MiB"]);
         for phase in &self.phases {

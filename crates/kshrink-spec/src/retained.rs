@@ -1,4 +1,4 @@
-//! `--retained`: prints what functions and variables keep alive by themselves.
+//! `--retained`: prints the bytes that functions and variables retain.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use kopt::retained::of_sets;
 
 use crate::explain;
 
-/// Prints a row for every node that one of the symbols stands for.
+/// Prints a row for every node of the symbols.
 pub fn print(graph: &Graph, symbols: &[String]) -> Result<(), Failure> {
     let mut found: Vec<(&str, NodeId)> = Vec::new();
     for symbol in symbols {
@@ -24,7 +24,7 @@ pub fn print(graph: &Graph, symbols: &[String]) -> Result<(), Failure> {
     sets.sort_unstable();
     sets.dedup();
     let figures = of_sets(graph, &sets);
-    let mut table = Table::new(["", "keeps", "of it code", "of it init", "in"]);
+    let mut table = Table::new(["", "retains", "code", "init", "in"]);
     for (symbol, node) in found {
         let Ok(at) = sets.binary_search(&vec![node]) else { continue };
         let figure = figures[at];

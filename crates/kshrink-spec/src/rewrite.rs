@@ -17,15 +17,15 @@ use crate::freeze::runtime::Runtime;
 use crate::html::Sizes;
 use crate::phases::Phases;
 
-/// What is rewritten.
+/// The input of a rewrite.
 pub enum RewriteInput {
     /// A kernel.
     Kernel {
         /// Its build.
         build: KernelBuild,
-        /// The files that its link takes.
+        /// The files of its link.
         files: InputFiles,
-        /// How parts of it freeze, if any do.
+        /// The way in which parts of it freeze, if any do.
         freezing: Option<Freezing>,
     },
     /// A user program.
@@ -38,7 +38,7 @@ pub enum RewriteInput {
 }
 
 impl RewriteInput {
-    /// Finds and reads a kernel, with the code that these passes need in the rewritten one.
+    /// Finds and reads a kernel, and adds the code that these passes require.
     pub fn kernel(vmlinux: &Path, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         check_machine(build.machine, &vmlinux.display().to_string())?;
@@ -59,7 +59,7 @@ impl RewriteInput {
         Ok(RewriteInput::Kernel { build, files, freezing })
     }
 
-    /// How parts of a kernel freeze, if any do.
+    /// Returns the way in which parts of a kernel freeze, if any do.
     pub fn freezing(&self) -> Option<Freezing> {
         match self {
             RewriteInput::Kernel { freezing, .. } => freezing.clone(),
@@ -67,7 +67,7 @@ impl RewriteInput {
         }
     }
 
-    /// Reads the objects of a program, whose link wraps these symbols (`ld --wrap`).
+    /// Reads the objects of a program whose link wraps these symbols (`ld --wrap`).
     pub fn objects(
         paths: &[PathBuf],
         entries: &[String],
@@ -91,7 +91,7 @@ impl RewriteInput {
         Ok(program)
     }
 
-    /// Plans how the program is cut into blocks and chunks.
+    /// Plans how the program is split into blocks and chunks.
     pub fn lifter<'p>(&self, program: &'p Program<'p>) -> Result<Lifter<'p>, Failure> {
         let lifter = match self {
             RewriteInput::Kernel { build, .. } => Lifter::of_kernel(build, program),
@@ -101,7 +101,7 @@ impl RewriteInput {
     }
 }
 
-/// Checks that programs for a machine can be rewritten; `name` is that of the input.
+/// Checks that programs for a machine can be rewritten; `name` is the input's.
 fn check_machine(machine: Machine, name: &str) -> Result<(), Failure> {
     match machine {
         Machine::I386 | Machine::Arm => Ok(()),
@@ -111,29 +111,29 @@ fn check_machine(machine: Machine, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// Checks that passes know code of a machine.
+/// Checks that passes support a machine.
 pub fn check_passes(machine: Machine, passes: &[Pass]) -> Result<(), Failure> {
     match passes.iter().find(|pass| !pass.knows(machine)) {
         None => Ok(()),
         Some(pass) => Err(Failure::bad_input(format!(
-            "pass {pass} does not know code for {machine} yet; choose among none, {} with --passes",
+            "pass {pass} does not support {machine} yet; choose from none, {} with --passes",
             known(machine)
         ))),
     }
 }
 
-/// The passes that know code of a machine, as a list for people.
+/// The passes that support a machine, as a list for messages.
 fn known(machine: Machine) -> String {
     let names: Vec<&str> =
         Pass::ALL.iter().filter(|pass| pass.knows(machine)).map(|pass| pass.name()).collect();
     names.join(", ")
 }
 
-/// A program after its passes.
+/// A program after the passes.
 pub struct Rewritten {
     /// The program.
     pub graph: Graph,
-    /// What each pass did.
+    /// The report of each pass.
     pub passes: Vec<PassReport>,
     /// The sizes of its nodes.
     pub sizes: Sizes,
@@ -155,7 +155,7 @@ pub fn run_passes(
     Ok(Rewritten { graph, passes, sizes })
 }
 
-/// Lowers the graph. With no pass, branches stay as assembled, so that every section keeps its size.
+/// Lowers the graph. Without passes, branches keep their encoding, so that every section keeps its size.
 pub fn lower<'g>(graph: &'g Graph, passes: &[Pass]) -> Result<Lowered<'g>, Failure> {
     let relax = if passes.is_empty() { Relax::AsAssembled } else { Relax::Shortest };
     Ok(lower::lower(graph, relax)?)

@@ -1,7 +1,7 @@
-//! Scratch directories, and commands that work in them: a signal that ends this process leaves neither behind.
+//! Scratch directories, and commands that work in them. A signal that ends this process cleans up both.
 //!
-//! SIGINT, SIGTERM and SIGHUP kill the commands with all that they started, remove the directories, and then end the
-//! process as they do by default. Each command runs in a process group of its own, so that nothing of it survives.
+//! SIGINT, SIGTERM and SIGHUP kill the commands and everything that they started, remove the directories, and then end
+//! the process as by default. Each command runs in a process group of its own, so that none of its processes survives.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,15 +19,15 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use tempfile::TempDir;
 
-/// The time between two attempts to remove a directory in which a killed process may still have been at work.
+/// The time between two attempts to remove a directory that a killed process may still have used.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How often removing a directory is attempted.
+/// Maximum number of attempts to remove a directory.
 const ATTEMPTS: usize = 100;
 
 /// Everything that a signal must not leave behind.
 struct Registry {
     directories: Vec<PathBuf>,
-    /// The process groups of the commands that run.
+    /// The process groups of running commands.
     groups: Vec<Pid>,
 }
 
@@ -37,9 +37,9 @@ fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// A directory that is removed when this is dropped, and when a signal ends the process.
+/// A directory that is removed when this is dropped, or when a signal ends the process.
 pub struct ScratchDir {
-    /// `None` while it is dropped.
+    /// `None` only while it is dropped.
     dir: Option<TempDir>,
 }
 
@@ -47,7 +47,7 @@ impl ScratchDir {
     /// Makes an empty directory in `parent`, whose name begins with `prefix`.
     ///
     /// # Errors
-    /// Those of the file system, and of installing the signal handlers.
+    /// The errors of the file system, and of installing the signal handlers.
     pub fn new_in(parent: &Path, prefix: &str) -> io::Result<ScratchDir> {
         watch_signals()?;
         let mut registry = registry();
@@ -64,7 +64,7 @@ impl ScratchDir {
 
 impl Drop for ScratchDir {
     fn drop(&mut self) {
-        // The lock is held to the end: the process must not exit while a signal handler removes the same directory.
+        // Holds the lock to the end: the process must not exit while a signal handler removes the same directory.
         let mut registry = registry();
         if let Some(dir) = self.dir.take() {
             registry.directories.retain(|path| path != dir.path());
@@ -112,11 +112,11 @@ fn start(command: &mut Command) -> io::Result<(Child, Pid)> {
 }
 
 fn kill(group: Pid) {
-    // The only error is that the group has ended already.
+    // The only possible error is that the group has already ended.
     let _ = kill_process_group(group, Signal::KILL);
 }
 
-/// Installs the signal handlers, once, for signals that this process does not ignore (as `nohup` makes it).
+/// Installs the signal handlers, once, for signals that this process does not ignore (`nohup` makes it ignore some).
 fn watch_signals() -> io::Result<()> {
     static STARTED: Once = Once::new();
     let mut result = Ok(());
@@ -141,7 +141,8 @@ fn ignored_signals() -> u64 {
     mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
-/// Removes what is registered, and ends the process by the signal. No command starts meanwhile, because the lock is held.
+/// Removes everything that is registered, and ends the process by the signal. The lock is held, so no command starts
+/// meanwhile.
 fn end(signal: i32) {
     let registry = registry();
     registry.groups.iter().for_each(|&group| kill(group));
@@ -185,7 +186,7 @@ mod tests {
         command.args(["-c", "sleep 60 & echo line; wait"]);
         let output = run(&mut command, |_| ControlFlow::Break(())).expect("sh runs");
         assert!(!output.status.success());
-        // The pipe of standard error ends when the last process does.
+        // The pipe of standard error closes when the last process ends.
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     }
 

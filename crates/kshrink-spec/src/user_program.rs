@@ -1,4 +1,4 @@
-//! Checks of user programs: what their link or their run-time library does that a rewritten object cannot have.
+//! Checks of user programs: features of their link or run-time library that a rewritten object cannot have.
 
 use kcli::Failure;
 use kelf::{Definition, Machine, Object, Place, Program};
@@ -7,15 +7,15 @@ use crate::arguments::Arguments;
 
 /// The sections by which the unwinder finds handlers and cleanups.
 const HANDLERS: &str = ".gcc_except_table";
-/// The section of 32-bit ARM with the same, and with steps to unwind functions that have no handlers (IHI 0038, section 6).
+/// The section of 32-bit ARM for the same, which also describes functions without handlers (IHI 0038, section 6).
 const ARM_TABLE: &str = ".ARM.extab";
 /// The names of routines that unwind functions without handlers (IHI 0038, section 9).
 const PLAIN_ROUTINE: &str = "__aeabi_unwind_cpp_pr";
 
-/// Checks a user program. Returns the objects of which handlers are left out.
+/// Checks a user program. Returns the objects whose handlers are left out.
 ///
 /// # Errors
-/// The program has handlers, or its link wraps a symbol, and no option says so.
+/// The program has handlers, or its link wraps a symbol, and no option permits it.
 pub fn check(program: &Program<'_>, arguments: &Arguments) -> Result<Vec<String>, Failure> {
     check_wraps(program, &arguments.wrap)?;
     let objects = program.objects.iter().map(|input| &input.object);
@@ -40,8 +40,8 @@ fn has_handlers(object: &Object<'_>) -> bool {
     })
 }
 
-/// Checks that the link wraps no symbol that the objects define, unless an option says so: within the rewritten object,
-/// references are settled.
+/// Checks that the link wraps no symbol that the objects define, except symbols given by an option: references within
+/// the rewritten object are already resolved.
 fn check_wraps(program: &Program<'_>, wrapped: &[String]) -> Result<(), Failure> {
     let is_defined = |name: &str| {
         let global = program.find(name).map(|global| program.global(global).definition);
@@ -56,7 +56,7 @@ fn check_wraps(program: &Program<'_>, wrapped: &[String]) -> Result<(), Failure>
                 && !wrapped.iter().any(|w| w == name)
             {
                 return Err(Failure::bad_input(format!(
-                    "{}: it names {}, so that the link wraps {name}, which the objects define; add --wrap {name}",
+                    "{}: refers to {}, so the link wraps {name}, which the objects define; add --wrap {name}",
                     object.name, symbol.name
                 )));
             }

@@ -1,4 +1,4 @@
-//! From a rewritten graph to files.
+//! Writing rewritten graphs to files.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::{blocks, freeze, html};
 
 /// Writes graphs of one program.
 pub struct Writer<'a> {
-    /// What was rewritten.
+    /// The input of the rewrite.
     pub input: &'a RewriteInput,
     /// The passes that ran.
     pub passes: &'a [Pass],
@@ -43,7 +43,7 @@ impl Writer<'_> {
         Ok((Report::new(self.input, graph, std::mem::take(passes), phases.finish(), None, None), contents))
     }
 
-    /// Relinks a kernel, and leaves it and all that belongs to it in a directory.
+    /// Relinks a kernel, and writes it and all related files to a directory.
     pub fn kernel(
         &self,
         rewritten: &mut Rewritten,

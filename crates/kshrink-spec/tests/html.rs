@@ -1,4 +1,4 @@
-//! `kshrink-spec --html`: the page in a browser, beside the documents and the commands that say the same.
+//! `kshrink-spec --html`: the page in a browser, compared with the documents and the corresponding commands.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// A directory as `kshrink-spec -o` leaves it.
+/// Returns an output directory of `kshrink-spec -o`.
 fn finished() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     for name in ["report.json", "contents.json"] {
@@ -83,7 +83,7 @@ fn browser_shows_figures_and_chains() {
     let visit = Visit::new(&page, VISITOR);
     let sizes = &document("report.json")["sizes"];
     let of = |when: &str, column: &str| sizes[when][column].as_u64().unwrap();
-    // What is in the map adds up to what the linked kernels have.
+    // The sum of the map equals the sizes of the linked kernels.
     let (before, after) = (of("before", "footprint"), of("after", "footprint"));
     assert_eq!(visit.noted("footprint"), format!("{before} {after}"));
     let frozen = sizes["after"]["frozen"]["text"].as_u64().unwrap();

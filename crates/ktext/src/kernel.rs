@@ -103,7 +103,7 @@ impl KernelText {
         self.linked.load_address(address).wrapping_add(self.load_offset)
     }
 
-    /// The map of the blocks, for a rewritten kernel.
+    /// Returns the map of the blocks, for a rewritten kernel.
     pub fn block_map(&self) -> Option<&BlockMap> {
         self.blocks.as_ref().map(|blocks| &blocks.map)
     }
@@ -119,7 +119,7 @@ impl KernelText {
         self.block_map().map_or(self.linked.functions.len(), |map| map.functions.len())
     }
 
-    /// The name of a function.
+    /// Returns the name of a function.
     ///
     /// # Panics
     /// If no function has this number.
@@ -130,7 +130,7 @@ impl KernelText {
         }
     }
 
-    /// The size of a function as it was compiled, in bytes.
+    /// Returns the size of a function as it was compiled, in bytes.
     ///
     /// # Panics
     /// If no function has this number.
@@ -177,7 +177,7 @@ impl KernelText {
             .find(|&address| !bytes.is_empty() && self.linked.bytes_at(address, bytes.len()) == Some(bytes))
     }
 
-    /// The address of the kernel's first instruction, once paging is on.
+    /// Returns the address of the kernel's first instruction, once paging is on.
     pub fn entry_address(&self) -> u64 {
         let entry = self.linked.entry;
         let section = self

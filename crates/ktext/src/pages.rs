@@ -144,13 +144,13 @@ fn page_at(address: u64, page_size: u64) -> Range<u64> {
     address..address.saturating_add(page_size)
 }
 
-/// The intersection of two ranges; empty, but never reversed, if they are disjoint.
+/// Returns the intersection of two ranges; empty, but never reversed, if they are disjoint.
 fn intersection(one: &Range<u64>, other: &Range<u64>) -> Range<u64> {
     let start = one.start.max(other.start);
     start..one.end.min(other.end).max(start)
 }
 
-/// How many bytes of `wanted` are in `ranges`.
+/// Returns the number of bytes of `wanted` in `ranges`.
 fn overlap(ranges: &RangeSet<u64>, wanted: &Range<u64>) -> u64 {
     let within = ranges.overlapping(wanted);
     within.map(|range| intersection(range, wanted)).map(|shared| shared.end - shared.start).sum()

@@ -8,19 +8,19 @@ use ktext::PAGE_SIZE;
 use reorder::algorithm::Algorithm;
 use reorder::format::Format;
 
-/// Decides in which order the code of a kernel shall lie, so that it touches few pages
+/// Orders the code of a kernel so that it touches few pages
 ///
-/// Reads a plan with the section `coverage` (the command `coverage` makes it from traces) and finds the
-/// functions that ran in the kernel. Code never leaves its region: init text stays init text, and what the
-/// linker script puts between markers (.sched.text, .noinstr.text, .entry.text, …) stays between them.
+/// Reads a plan with the section `coverage` (made from traces by the command `coverage`) and finds the functions that
+/// ran in the kernel. Code never leaves its region: init text stays init text, and code that the linker script puts
+/// between markers (.sched.text, .noinstr.text, .entry.text, …) stays between them.
 #[derive(Parser, Debug)]
 #[command(version, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Look at the pages instead
+    /// Report on the pages instead
     #[command(subcommand)]
     pub command: Option<Command>,
 
-    /// What to order
+    /// The input and output of an order
     #[command(flatten)]
     pub order: OrderArguments,
 }
@@ -28,8 +28,8 @@ pub struct Arguments {
 /// The arguments without a subcommand.
 #[derive(Args, Debug)]
 pub struct OrderArguments {
-    /// The plan; `-` or nothing is standard input. Further plans have further traces: what ran in any of
-    /// them is hot, and `balanced` and `packed` consider what ran in each
+    /// The plan; standard input by default and for `-`. Further plans add traces: code that ran in any of them is hot,
+    /// and `balanced` and `packed` consider each trace
     #[arg(value_name = "PLAN")]
     pub plans: Vec<PathBuf>,
 
@@ -37,21 +37,21 @@ pub struct OrderArguments {
     #[arg(long, value_name = "VMLINUX", required = true)]
     pub vmlinux: Option<PathBuf>,
 
-    /// What to print
+    /// The output format
     #[arg(short, long, value_enum, default_value_t = Format::Plan)]
     pub format: Format,
 
-    /// The map that `ld.lld -Map` wrote of this kernel (vmlinux.map with CONFIG_VMLINUX_MAP). The formats that
-    /// name sections then name them exactly, where functions of one name, and files of one name, cannot be
-    /// told apart without it
+    /// The map that `ld.lld -Map` wrote of this kernel (vmlinux.map with CONFIG_VMLINUX_MAP). The formats that name
+    /// sections then name them exactly. Without it, functions of one name, and files of one name, cannot be
+    /// distinguished
     #[arg(long, value_name = "FILE")]
     pub map: Option<PathBuf>,
 
-    /// What is moved: whole functions, or within functions the blocks that ran, which takes a rewriter
+    /// The code that moves as a unit: whole functions, or the blocks that ran, which requires a rewriter
     #[arg(short, long, value_enum, default_value_t = Grain::Function)]
     pub granularity: Grain,
 
-    /// How to find the order
+    /// The algorithm that finds the order
     #[arg(short, long, value_enum, default_value_t = Algorithm::Packed)]
     pub algorithm: Algorithm,
 
@@ -85,23 +85,23 @@ impl From<Grain> for Granularity {
 /// The subcommands.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Print how many pages of text a kernel has, how many are touched, and how few would do
+    /// Print how many pages of text a kernel has, how many are touched, and the minimum
     ///
-    /// A page is touched if one of its bytes ran. `minimum by function` is what the functions that ran fill,
-    /// `minimum by byte` what the bytes that ran fill. The list below names the emptiest of the touched
-    /// pages and says what else is on them.
+    /// A page is touched if one of its bytes ran. `minimum by function` is the number of pages for the functions that
+    /// ran, `minimum by byte` for the bytes that ran. The list below shows the emptiest touched pages, and the rest of
+    /// their content.
     Pages {
-        /// The linked kernel that the coverage is of, with its symbols
+        /// The linked kernel of the coverage, with its symbols
         vmlinux: PathBuf,
 
-        /// The plan; `-` or nothing is standard input
+        /// The plan; standard input by default and for `-`
         plan: Option<PathBuf>,
 
         /// Size of a page in bytes, a power of two
         #[arg(long, value_name = "BYTES", default_value_t = PAGE_SIZE, value_parser = page_size)]
         page_size: u64,
 
-        /// How many of the emptiest pages to list
+        /// Number of the emptiest pages to list
         #[arg(long, value_name = "N", default_value_t = 10)]
         emptiest: usize,
 
@@ -124,16 +124,16 @@ Examples:
   coverage qemu build/vmlinux trace.log | reorder --vmlinux build/vmlinux -o order.json
       order the functions of a kernel by a trace of its boot
   reorder plan.json --vmlinux build/vmlinux -g block | kshrink-spec build/vmlinux --passes layout -o out
-      take the blocks that did not run out of the functions that did, too, and relink the kernel
+      also move cold blocks out of hot functions, and relink the kernel
   reorder plan.json --vmlinux build/vmlinux --format lld -o order.txt
-      the functions for `ld.lld --symbol-ordering-file=order.txt`, after KCFLAGS=-ffunction-sections
+      write a file for `ld.lld --symbol-ordering-file=order.txt`, with KCFLAGS=-ffunction-sections
   { echo 'SECTIONS { .text.order : {'; reorder plan.json --vmlinux build/vmlinux --map build/vmlinux.map \
       --format lds; echo '} } INSERT AFTER .text;'; } > order.lds
-      exactly, as a script that goes before the kernel's own: `ld.lld --script=order.lds --script=vmlinux.lds`
+      write a script for use before the kernel's own: `ld.lld --script=order.lds --script=vmlinux.lds`
   reorder pages build/vmlinux plan.json
-      what there is to gain
+      print the possible gain
 
 Exit status:
-  0  success; what of the coverage did not match is said on standard error
+  0  success; unmatched parts of the coverage are reported on standard error
   1  the job failed: a file could not be read or written; nothing was written
   2  usage error or bad input";

@@ -1,7 +1,7 @@
-//! Who calls whom among the hot functions: from the trace where it says, else read from the code that ran.
+//! Calls between hot functions: from the trace if it has calls, otherwise decoded from the code that ran.
 //!
-//! Without a trace of calls the weight of a call is how often its caller was entered, or 1. Only direct calls
-//! and jumps to the first byte of another function are seen; a call through a pointer is not.
+//! Without a trace of calls, the weight of a call is the number of entries of its caller, or 1. Only direct calls and
+//! jumps to the first byte of another function are found, not calls through pointers.
 
 use kisa::{Encoding, Flow};
 use kplan::Coverage;
@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::algorithm::WeightedCall;
 use crate::hot::HotCode;
 
-/// The calls of a coverage between functions that the kernel has.
+/// Returns the calls of a coverage between functions that the kernel has.
 pub fn traced(hot: &HotCode, coverage: &Coverage) -> Vec<WeightedCall> {
     let found: FxHashMap<usize, usize> =
         hot.functions.iter().enumerate().map(|(index, function)| (function.covered, index)).collect();
@@ -21,7 +21,7 @@ pub fn traced(hot: &HotCode, coverage: &Coverage) -> Vec<WeightedCall> {
     calls.collect()
 }
 
-/// The direct calls in the code of a kernel that ran.
+/// Returns the direct calls in the code of a kernel that ran.
 pub fn decoded(hot: &HotCode, kernel: &KernelText) -> Vec<WeightedCall> {
     let isa = kisa::isa(kernel.linked.machine);
     let entries: FxHashMap<u64, usize> =

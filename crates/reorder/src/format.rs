@@ -1,8 +1,8 @@
 //! An order as a file for a linker.
 //!
-//! `lld` sorts by symbols and takes any function. The others sort by the names of input sections. They can therefore
-//! move only functions with a section of their own by `-ffunction-sections`: functions of the ordinary code, but not
-//! of `.init.text`, `.sched.text` and similar sections, which the source names.
+//! `lld` sorts by symbols, and accepts any function. The others sort by the names of input sections. They can therefore
+//! move only functions with a section of their own from `-ffunction-sections`: functions of ordinary code, but not of
+//! `.init.text`, `.sched.text` and similar sections, which the source names.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ use rustc_hash::FxHashSet;
 
 use crate::map::InputSection;
 
-/// What to print.
+/// The output format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {
     /// The plan, with the section `order`
@@ -22,21 +22,21 @@ pub enum Format {
     Lld,
     /// A file for --section-ordering-file of gold
     Gold,
-    /// Input section descriptions, to be put into a linker script
+    /// Input section descriptions for a linker script
     Lds,
 }
 
-/// An order as text, and how many of its functions the format cannot name.
+/// An order as text, and the number of its functions that the format cannot name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Formatted {
     /// The text.
     pub text: String,
-    /// Functions that stay where they are, because they have no section of their own.
+    /// Number of functions that are not moved because they have no section of their own.
     pub left_out: usize,
 }
 
-/// For `ld.lld --symbol-ordering-file`: a symbol on each line. Local functions of one name cannot be told
-/// apart there; the name is listed once.
+/// For `ld.lld --symbol-ordering-file`: a symbol on each line. Local functions of one name cannot be distinguished
+/// there; the name is listed once.
 pub fn lld(order: &Order) -> Formatted {
     let mut listed = FxHashSet::default();
     let mut text = String::new();
@@ -48,8 +48,8 @@ pub fn lld(order: &Order) -> Formatted {
     Formatted { text, left_out: 0 }
 }
 
-/// For `ld.gold --section-ordering-file`: a section name on each line. `input` gives the input section of a
-/// function that may be moved.
+/// For `ld.gold --section-ordering-file`: a section name on each line. `input` returns the input section of a function
+/// that may be moved.
 pub fn gold(order: &Order, input: impl Fn(&FunctionName) -> Option<InputSection>) -> Formatted {
     lines(order, input, |section| format!("{}\n", section.name))
 }
@@ -59,8 +59,8 @@ pub fn lds(order: &Order, input: impl Fn(&FunctionName) -> Option<InputSection>)
     descriptions(order, input, "")
 }
 
-/// For `ld --section-ordering-file` of GNU binutils: the descriptions, by output section. The linker puts them
-/// before what its script says of the output section.
+/// For `ld --section-ordering-file` of GNU binutils: the descriptions, by output section. The linker puts them before
+/// its script's own content of the output section.
 pub fn gnu_ld(order: &Order, input: impl Fn(&FunctionName) -> Option<InputSection>) -> Formatted {
     let mut formatted = descriptions(order, input, "  ");
     formatted.text = format!(".text : {{\n{}}}\n", formatted.text);
@@ -75,7 +75,7 @@ fn descriptions(
     lines(order, input, |InputSection { object, name }| format!("{indent}{object}({name})\n"))
 }
 
-/// A line for each input section, where its first function is in the order.
+/// Returns a line for each input section, at the place of its first function in the order.
 fn lines(
     order: &Order,
     input: impl Fn(&FunctionName) -> Option<InputSection>,
@@ -93,15 +93,15 @@ fn lines(
     formatted
 }
 
-/// The input section that a function has with `-ffunction-sections`, by its name. Of a local function, the object is
+/// Returns the input section of a function with `-ffunction-sections`, by its name. For a local function, the object is
 /// matched by the name of its source file.
 pub fn named_section(function: &FunctionName) -> InputSection {
     let object = function.file.as_deref().map(object_pattern).unwrap_or_default();
     InputSection { object: format!("*{object}"), name: section_name(&function.name) }
 }
 
-/// The section that GCC and Clang give a function with `-ffunction-sections`. What the compiler split off as
-/// unlikely is named after the function that it is a part of.
+/// Returns the section that GCC and Clang give a function with `-ffunction-sections`. A part that the compiler split
+/// off as unlikely is named after its function.
 fn section_name(function: &str) -> String {
     match function.strip_suffix(".cold") {
         Some(whole) => format!(".text.unlikely.{whole}"),
@@ -109,7 +109,7 @@ fn section_name(function: &str) -> String {
     }
 }
 
-/// The end of the name of the object that a source file is compiled to: `open.o` for `open.c`.
+/// Returns the end of the name of a source file's object: `open.o` for `open.c`.
 fn object_pattern(file: &str) -> String {
     let stem = file.rsplit_once('.').map_or(file, |(stem, _)| stem);
     format!("{stem}.o")

@@ -1,4 +1,4 @@
-//! The hot code: the functions that a coverage says ran, found in a linked kernel and grouped by region.
+//! The hot code: the functions of a coverage that ran, found in a linked kernel and grouped by region.
 
 use std::ops::Range;
 
@@ -13,17 +13,17 @@ use crate::regions::{Region, region_at};
 /// A function that ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hot {
-    /// Which function.
+    /// The function.
     pub function: FunctionName,
     /// Its place in the kernel.
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,
-    /// When it ran first, on the scale of the coverage.
+    /// Time of its first execution, on the scale of the coverage.
     pub first: u64,
-    /// How often it was entered, where that is known.
+    /// Number of entries, if known.
     pub count: Option<u64>,
-    /// What of it ran: all, where the coverage does not say.
+    /// Its executed ranges: all of it, if the coverage does not record them.
     pub ran: Vec<Range<u64>>,
     /// Its region, as an index into [`HotCode::regions`].
     pub region: usize,
@@ -38,26 +38,26 @@ pub struct HotCode {
     pub regions: Vec<Region>,
     /// The functions that ran, in the order of the coverage.
     pub functions: Vec<Hot>,
-    /// How many functions of the coverage the kernel does not have.
+    /// Number of functions of the coverage that the kernel does not have.
     pub unmatched: usize,
-    /// How many it has in another size: they count as hot as a whole.
+    /// Number of functions with another size in the kernel: they count as hot completely.
     pub resized: usize,
 }
 
-/// How to order.
+/// The method of ordering.
 #[derive(Clone, Copy, Debug)]
 pub struct Method {
-    /// What is moved.
+    /// The code that moves as a unit.
     pub granularity: Granularity,
-    /// By which algorithm.
+    /// The algorithm.
     pub algorithm: Algorithm,
     /// Size of a page in bytes.
     pub page_size: u64,
 }
 
 impl HotCode {
-    /// Finds the functions of a coverage in a kernel with these regions. `find` gives the function of the kernel that
-    /// has a name.
+    /// Finds the functions of a coverage in a kernel with these regions. `find` returns the kernel's function with a
+    /// name.
     pub fn new<'k>(
         regions: Vec<Region>,
         coverage: &Coverage,
@@ -70,7 +70,7 @@ impl HotCode {
                 unmatched += 1;
                 continue;
             };
-            // Of another size it is another version of the function, whose bytes are not comparable.
+            // With another size, it is another version of the function, whose bytes are not comparable.
             resized += usize::from(size != covered.size);
             let known = covered.ran.as_ref().filter(|_| size == covered.size);
             let ran: Vec<Range<u64>> = match known {
@@ -87,7 +87,7 @@ impl HotCode {
         HotCode { regions, functions, unmatched, resized }
     }
 
-    /// The addresses of the bytes that ran.
+    /// Returns the addresses of the bytes that ran.
     pub fn addresses(&self) -> RangeSet<u64> {
         let ranges = self.functions.iter().flat_map(|function| {
             function.ran.iter().map(|range| function.address + range.start..function.address + range.end)
@@ -95,13 +95,13 @@ impl HotCode {
         ranges.filter(|range| !range.is_empty()).collect()
     }
 
-    /// Where each function is among [`HotCode::functions`].
+    /// Returns the index of each function in [`HotCode::functions`].
     pub fn index(&self) -> FxHashMap<&FunctionName, usize> {
         self.functions.iter().enumerate().map(|(index, hot)| (&hot.function, index)).collect()
     }
 
-    /// Orders the hot code: region by region, by address, and within each as chosen. `calls` are between
-    /// [`HotCode::functions`], each of `traces` lists some of them by first execution.
+    /// Orders the hot code: region by region, by address, and within each region by the chosen method. `calls` are
+    /// between [`HotCode::functions`], and each of `traces` lists some of them by first execution.
     pub fn order(&self, method: Method, calls: &[WeightedCall], traces: &[Vec<usize>]) -> Order {
         let mut functions = Vec::new();
         let mut seen = vec![0; self.functions.len()];
@@ -142,7 +142,7 @@ impl HotCode {
     }
 }
 
-/// What of a function is moved.
+/// Returns the part of a function that moves.
 fn unit(hot: &Hot, granularity: Granularity, seen: usize) -> Unit {
     let heat = hot.count.unwrap_or(1);
     match granularity {

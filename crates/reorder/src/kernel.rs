@@ -1,4 +1,4 @@
-//! A linked kernel whose code is to be ordered.
+//! A linked kernel whose code is ordered.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::regions::{self, Region};
 pub struct Kernel {
     /// Its code.
     pub text: KernelText,
-    /// The regions of that, by rising address.
+    /// The regions of its code, by rising address.
     regions: Vec<Region>,
 }
 
@@ -22,7 +22,7 @@ impl Kernel {
     /// Reads the kernel at `path`.
     ///
     /// # Errors
-    /// Bad input if it is no linked ELF file with symbols; a failed job if it cannot be read.
+    /// Bad input if it is not a linked ELF file with symbols; a failed job if it cannot be read.
     pub fn read(path: &Path) -> Result<Kernel, Failure> {
         let text = KernelText::read(path, None).map_err(Failure::of)?;
         let linked = &text.linked;
@@ -30,7 +30,7 @@ impl Kernel {
         Ok(Kernel { text, regions })
     }
 
-    /// What of a coverage is in it.
+    /// Returns the functions of a coverage in this kernel.
     pub fn hot_code(&self, coverage: &Coverage) -> HotCode {
         let whole = |name: &_| {
             let (index, offset) = self.text.find(name)?;
@@ -39,7 +39,7 @@ impl Kernel {
         HotCode::new(self.regions.clone(), coverage, whole)
     }
 
-    /// What of its pages of `page_size` bytes is hot.
+    /// Reports the use of its pages of `page_size` bytes.
     pub fn page_report(&self, hot: &HotCode, page_size: u64) -> PageReport {
         let linked = &self.text.linked;
         let map = self.text.pages(&hot.addresses(), page_size);

@@ -74,7 +74,7 @@ fn order(arguments: &OrderArguments) -> Result<(), Failure> {
     write(&formatted, &arguments.output)
 }
 
-/// The input section of a function that may be moved: by the map, or else by its name.
+/// Returns the input section of a function that may be moved: from the map, or else from its name.
 fn input_section(hot: &HotCode, function: &Hot, map: Option<&LinkMap>) -> Option<InputSection> {
     let region = &hot.regions[function.region];
     match map {
@@ -101,7 +101,7 @@ fn write(formatted: &Formatted, path: &Path) -> Result<(), Failure> {
     if formatted.left_out > 0 {
         eprintln!(
             "reorder: {} functions that ran have no section of their own (init text, .sched.text and the like) \
-             and stay where they are",
+             and are not moved",
             formatted.left_out
         );
     }
@@ -130,7 +130,7 @@ fn pages(
     Ok(output.commit()?)
 }
 
-/// The hot code. How the coverage and the kernel differ is said on standard error.
+/// Finds the hot code. Reports differences between the coverage and the kernel on standard error.
 fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotCode, Failure> {
     let hot = kernel.hot_code(coverage);
     let (of, path) = (coverage.functions.len(), vmlinux.display());
@@ -152,7 +152,7 @@ fn hot_code(kernel: &Kernel, coverage: &Coverage, vmlinux: &Path) -> Result<HotC
     Ok(hot)
 }
 
-/// The calls for [`Algorithm::CallChain`].
+/// Returns the calls for [`Algorithm::CallChain`].
 fn call_graph(kernel: &Kernel, hot: &HotCode, coverage: &Coverage) -> Vec<WeightedCall> {
     if !coverage.calls.is_empty() {
         return calls::traced(hot, coverage);
@@ -160,7 +160,7 @@ fn call_graph(kernel: &Kernel, hot: &HotCode, coverage: &Coverage) -> Vec<Weight
     calls::decoded(hot, &kernel.text)
 }
 
-/// The functions of each run by first execution, as indices into the hot functions.
+/// Returns the functions of each run by first execution, as indices into the hot functions.
 fn traces(hot: &HotCode, runs: &[Coverage]) -> Vec<Vec<usize>> {
     let index = hot.index();
     let trace = |run: &Coverage| {
@@ -171,19 +171,19 @@ fn traces(hot: &HotCode, runs: &[Coverage]) -> Vec<Vec<usize>> {
     runs.iter().map(trace).collect()
 }
 
-/// The path of the plan: what is named, or `-` if something is piped in.
+/// Returns the path of the plan: the given one, or `-` if input is piped in.
 fn plan_path(named: Option<&Path>) -> Result<&Path, Failure> {
     named_or_piped(named).ok_or_else(|| {
         Failure::bad_input("no plan: name a file with the section `coverage`, or pipe it in; see --help")
     })
 }
 
-/// The coverage of a plan, which has to be there.
+/// Returns the coverage of a plan, or an error if it has none.
 fn take_coverage(plan: &Plan, path: &Path) -> Result<Coverage, Failure> {
     let coverage = plan.coverage.clone().filter(|coverage| !coverage.functions.is_empty());
     coverage.ok_or_else(|| {
         Failure::bad_input(format!(
-            "{}: no section `coverage` with functions in it; add it with the command `coverage`",
+            "{}: it has no section `coverage` with functions; add it with the command `coverage`",
             input_name(path)
         ))
     })

@@ -1,28 +1,27 @@
-//! The map that `ld.lld -Map` writes of a link: which input section lies at an address.
+//! The map of a link by `ld.lld -Map`: the input section at each address.
 //!
 //! The symbols of a linked kernel give the source file of a local function without its directory, and the kernel has
-//! many equal names of files and of local functions. The map has the whole path of the object, and the very name of
-//! the section. The kernel's build leaves it as `vmlinux.map` if `CONFIG_VMLINUX_MAP` is set.
+//! many equal names of files and of local functions. The map has the full path of the object and the exact name of the
+//! section. The kernel's build writes it as `vmlinux.map` if `CONFIG_VMLINUX_MAP` is set.
 
 use std::ops::Range;
 
 use kcli::Failure;
 
-/// How the map of ld.lld begins.
+/// The first line of ld.lld's map.
 const HEADER: [&str; 7] = ["VMA", "LMA", "Size", "Align", "Out", "In", "Symbol"];
 
 /// The input sections of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkMap {
-    /// By rising address, none of them empty.
+    /// By rising address, without empty ones.
     sections: Vec<(Range<u64>, InputSection)>,
 }
 
 /// An input section, as a linker script names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InputSection {
-    /// A pattern for the object that it comes from: its path, behind that of its archive and a colon if it is
-    /// the member of one.
+    /// A pattern for its object: its path, preceded by the path of its archive and a colon if it is a member of one.
     pub object: String,
     /// Its name.
     pub name: String,
@@ -43,13 +42,13 @@ impl LinkMap {
         }
         let mut sections: Vec<_> = lines.filter_map(input_section).collect();
         if sections.is_empty() {
-            return Err(Failure::bad_input(format!("{origin}: no input section in it; it is not whole")));
+            return Err(Failure::bad_input(format!("{origin}: it has no input section; it is not complete")));
         }
         sections.sort_by_key(|(addresses, _)| addresses.start);
         Ok(LinkMap { sections })
     }
 
-    /// The input section that holds an address.
+    /// Returns the input section that contains an address.
     pub fn section_at(&self, address: u64) -> Option<&InputSection> {
         let after = self.sections.partition_point(|(addresses, _)| addresses.start <= address);
         let (addresses, section) = &self.sections[after.checked_sub(1)?];
@@ -57,8 +56,8 @@ impl LinkMap {
     }
 }
 
-/// An input section with bytes: a line whose fifth column is `OBJECT:(SECTION)` or `ARCHIVE(OBJECT):(SECTION)`.
-/// Others are output sections, symbols and commands of the script.
+/// Parses an input section with bytes: a line whose fifth column is `OBJECT:(SECTION)` or `ARCHIVE(OBJECT):(SECTION)`.
+/// Other lines are output sections, symbols and commands of the script.
 fn input_section(line: &str) -> Option<(Range<u64>, InputSection)> {
     let mut columns = line.split_ascii_whitespace();
     let mut number = |radix| u64::from_str_radix(columns.next()?, radix).ok();

@@ -1,10 +1,10 @@
-//! The regions that the linker script makes of a kernel's executable sections.
+//! The regions of a kernel's executable sections, as made by the linker script.
 //!
 //! A linker script gathers some input sections between marker symbols, because the kernel tests whether an address is
 //! between them: `.sched.text` between `__sched_text_start` and `__sched_text_end`, `.noinstr.text`, `.entry.text` and
-//! others. Nothing may move across such a marker. The code between two of them is a [`Region`]. The largest region
-//! outside of all markers is the ordinary code of the compiler, the only one whose functions `-ffunction-sections`
-//! gives sections of their own.
+//! others. Nothing may move across such a marker. The code between two markers is a [`Region`]. The largest region
+//! outside of all markers is the compiler's ordinary code, the only one whose functions get sections of their own with
+//! `-ffunction-sections`.
 
 use std::ops::Range;
 
@@ -16,18 +16,18 @@ pub struct Region {
     /// Its name: the name of the section, `.sched.text` for the code between markers, or `behind …` for the code
     /// between two such regions.
     pub name: String,
-    /// Where it lies.
+    /// Its addresses.
     pub addresses: Range<u64>,
     /// The name of its section.
     pub section: String,
-    /// Whether it lies between markers, so that no code may leave it.
+    /// Whether it is between markers, so that no code may leave it.
     pub between_markers: bool,
     /// Whether its functions have sections of their own if compiled with `-ffunction-sections`.
     pub has_function_sections: bool,
 }
 
-/// Cuts sections, by rising address, at the markers among `symbols`, which are names with addresses. The memory at the
-/// addresses `init` is freed after boot.
+/// Splits sections, by rising address, at the markers among `symbols`, which are names with addresses. The memory at
+/// the addresses `init` is freed after boot.
 pub fn cut<'a>(
     sections: &[TextSection],
     init: &Range<u64>,
@@ -41,14 +41,14 @@ pub fn cut<'a>(
     regions
 }
 
-/// The region that holds an address, as an index into `regions`, which are by rising address.
+/// Returns the region that contains an address, as an index into `regions`, which are by rising address.
 pub fn region_at(regions: &[Region], address: u64) -> Option<usize> {
     let after = regions.partition_point(|region| region.addresses.start <= address);
     let index = after.checked_sub(1)?;
     regions[index].addresses.contains(&address).then_some(index)
 }
 
-/// The ranges between `__NAME_text_start` and `__NAME_text_end`, named `.NAME.text`. Empty ones are left out.
+/// Returns the ranges between `__NAME_text_start` and `__NAME_text_end`, named `.NAME.text`, without empty ones.
 fn marked_ranges<'a>(symbols: impl Iterator<Item = (&'a str, u64)>) -> Vec<(String, Range<u64>)> {
     let (mut starts, mut ends) = (Vec::new(), Vec::new());
     for (name, address) in symbols {
@@ -90,7 +90,7 @@ fn cut_section(
     let first = regions.len();
     for pair in cuts.windows(2) {
         let addresses = pair[0]..pair[1];
-        // Markers nest: `.cpuidle.text` lies within `.noinstr.text`. The smallest range is the innermost.
+        // Markers nest: `.cpuidle.text` is inside `.noinstr.text`. The smallest range is the innermost.
         let holds = |(_, range): &&&(String, Range<u64>)| range.contains(&addresses.start);
         let innermost = marked.iter().filter(holds).min_by_key(|(_, range)| range.end - range.start);
         let name = match (innermost, regions[first..].last()) {

@@ -1,4 +1,4 @@
-//! The command `reorder`, run as a process: what it prints, and what linkers make of it.
+//! The command `reorder`, run as a process: its output, and its effect in linkers.
 
 mod common;
 
@@ -14,13 +14,13 @@ use serde_json::json;
 
 const ALGORITHMS: [&str; 4] = ["first-use", "call-chain", "balanced", "packed"];
 
-/// Address of a function.
+/// Returns the address of a function.
 fn address(functions: &Functions, name: &str, file: Option<&str>) -> u64 {
     let (index, _) = functions.find(name, file, 0).unwrap_or_else(|| panic!("{name} is not there"));
     functions.function(index).address
 }
 
-/// The hot functions of the ordinary code, in the order of their addresses; nothing cold lies before the last.
+/// Returns the hot functions of the ordinary code, in address order. Checks that nothing cold is between them.
 fn hot_order(vmlinux: &Path) -> Vec<(&'static str, Option<&'static str>)> {
     let functions = Functions::read(vmlinux).unwrap();
     let mut hot: Vec<_> = HOT.iter().filter(|hot| hot.2).map(|hot| (hot.0, hot.1)).collect();
@@ -66,7 +66,7 @@ fn blocks_come_with_their_ranges() {
             "hot_two" => {
                 assert_eq!(function["ranges"].to_string(), r#"[{"offset":0,"size":2},{"offset":4,"size":1}]"#)
             }
-            // What ran as a whole is hot as a whole.
+            // A function that ran completely is hot completely.
             _ => assert!(function.get("ranges").is_none(), "{function}"),
         }
     }
@@ -152,7 +152,7 @@ fn gold_takes_the_list_of_sections() {
     command.arg(&plan).arg("--vmlinux").arg(&vmlinux).args(["-f", "gold", "-a", "first-use"]);
     command.arg("-o").arg(dir.path("order.txt"));
     succeeds(&mut command);
-    // By default gold gathers what it is given an order for behind what it is not; names are all it knows.
+    // By default gold places ordered sections after all others; it sees only names.
     let ordered = dir.link("ld.gold", &["--section-ordering-file", "order.txt"], "ordered");
     let functions = Functions::read(&ordered).unwrap();
     let addresses: Vec<u64> = [("_start", None), ("hot_two", None), ("hot_one", None), ("second", None)]
@@ -171,7 +171,7 @@ fn lld_takes_the_list_of_symbols() {
     command.arg("-o").arg(dir.path("order.txt"));
     succeeds(&mut command);
     let ordered = dir.link("ld.lld-19", &["--symbol-ordering-file", "order.txt"], "ordered");
-    // It cannot tell the two functions `local` apart.
+    // It cannot distinguish the two functions `local`.
     let order: Vec<_> = hot_order(&ordered).into_iter().map(|(name, _)| name).collect();
     assert_eq!(order, ["_start", "hot_two", "hot_one", "local", "local", "second"]);
 }
@@ -289,7 +289,7 @@ fn bad_input_is_named() {
     let bare = dir.write("bare.json", "{\"schema\": \"kshrink/1\"}");
     fails(reorder().arg("--vmlinux").arg(&vmlinux), 2, "no plan: name a file");
     fails(reorder().arg(&empty).arg("--vmlinux").arg(&vmlinux), 2, "empty.json: empty, expected a plan");
-    fails(reorder().arg(&bare).arg("--vmlinux").arg(&vmlinux), 2, "bare.json: no section `coverage`");
+    fails(reorder().arg(&bare).arg("--vmlinux").arg(&vmlinux), 2, "bare.json: it has no section `coverage`");
     fails(reorder().arg(&plan).arg("--vmlinux").arg(&plan), 2, "this is not an ELF file");
     fails(reorder().arg(&plan).args(["--vmlinux", "/nonexistent"]), 1, "/nonexistent");
     fails(reorder().arg("pages").arg(&vmlinux).arg(&bare), 2, "no section `coverage`");
@@ -300,7 +300,8 @@ fn bad_input_is_named() {
     assert!(messages.contains("expected a power of two"), "{messages}");
 }
 
-/// A kernel in miniature for ARM: `thumb` is Thumb code and calls `called`, and `arm` is ARM code and calls `called_by_arm`.
+/// A kernel in miniature for ARM: `thumb` is Thumb code and calls `called`, and `arm` is ARM code and calls
+/// `called_by_arm`.
 const ARM_KERNEL: &str = "\
     .syntax unified
     .arch armv7-a
@@ -360,6 +361,6 @@ fn calls_are_read_from_thumb_code_and_arm_code() {
     let order = parse(&listed)["order"]["functions"].clone();
     let order: Vec<&str> =
         order.as_array().unwrap().iter().map(|hot| hot["name"].as_str().unwrap()).collect();
-    // Callees behind their callers, the densest first; without calls, the callees would come before all others.
+    // Callees after their callers, densest first. Without calls, the callees would come before all others.
     assert_eq!(order, ["alone", "thumb", "called", "arm", "called_by_arm"]);
 }

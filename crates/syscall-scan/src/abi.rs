@@ -1,4 +1,4 @@
-//! What a machine's ABIs say: which registers a call keeps, where system calls take their number from.
+//! Facts from a machine's ABIs: the registers that a call preserves, and the registers of a system call.
 
 use kelf::Machine;
 use kisa::Reg;
@@ -7,19 +7,19 @@ use kisa::arm::registers as arm;
 use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11};
 use kplan::Abi;
 
-/// The calling convention of a machine's C compilers, as far as an analysis has to know it.
+/// The calling convention of a machine's C compilers, as far as an analysis needs it.
 #[derive(Debug)]
 pub struct Convention {
     /// The stack pointer.
     pub stack_pointer: Reg,
-    /// The registers that a call may change.
+    /// The registers that a call may change (caller-saved).
     pub scratch: &'static [Reg],
-    /// The registers that may pass arguments. On i386 these are the ones of `regparm`, which compilers
-    /// use among the functions of one file.
+    /// The registers that may pass arguments. On i386 these are the `regparm` registers, which compilers use between
+    /// the functions of one file.
     pub arguments: &'static [Reg],
     /// The register that holds the result.
     pub result: Reg,
-    /// The register that a call leaves the return address in; `None` where it pushes the address.
+    /// The register that receives the return address of a call; `None` if calls push the address.
     pub link: Option<Reg>,
 }
 
@@ -39,8 +39,7 @@ const X86_64: Convention = Convention {
     link: None,
 };
 
-/// `r12` carries the number from some of glibc's stubs to the common place that makes the call, and PLT entries
-/// use it.
+/// Some of glibc's stubs pass the number in `r12` to the common code that makes the call, and PLT entries use `r12`.
 const ARM: Convention = Convention {
     stack_pointer: arm::SP,
     scratch: &[Reg(0), Reg(1), Reg(2), Reg(3), arm::IP, arm::LR],
@@ -49,7 +48,7 @@ const ARM: Convention = Convention {
     link: Some(arm::LR),
 };
 
-/// `x8` passes the address of a result that is a structure. `x18`, the platform's, is not kept on Linux.
+/// `x8` passes the address of a structure result. `x18`, the platform register, is not preserved on Linux.
 const AARCH64: Convention = Convention {
     stack_pointer: aarch64::SP,
     scratch: &scratch(),
@@ -58,7 +57,7 @@ const AARCH64: Convention = Convention {
     link: Some(aarch64::LR),
 };
 
-/// `x0` to `x18`, and the return address.
+/// Returns `x0` to `x18` and the return address.
 const fn scratch() -> [Reg; 20] {
     let mut scratch = [aarch64::LR; 20];
     let mut number = 0;
@@ -70,7 +69,7 @@ const fn scratch() -> [Reg; 20] {
 }
 
 impl Convention {
-    /// The convention of a machine.
+    /// Returns the convention of a machine.
     pub fn of(machine: Machine) -> &'static Convention {
         match machine {
             Machine::I386 => &I386,
@@ -80,14 +79,13 @@ impl Convention {
         }
     }
 
-    /// Where the first stack argument is, in bytes from the stack pointer that a function is entered with.
+    /// Returns the offset of the first stack argument in bytes, from the stack pointer at a function's entry.
     pub fn first_argument(&self, word: u8) -> u64 {
         if self.link.is_some() { 0 } else { word.into() }
     }
 }
 
-/// The ABI that a system call of this machine's code uses. `compat`: through the 32-bit gate of a 64-bit
-/// machine.
+/// Returns the ABI of a system call in this machine's code. `compat`: through the 32-bit gate of a 64-bit machine.
 pub fn abi(machine: Machine, compat: bool) -> Abi {
     match machine {
         Machine::I386 => Abi::I386,
@@ -98,11 +96,11 @@ pub fn abi(machine: Machine, compat: bool) -> Abi {
     }
 }
 
-/// The bit of the number that makes a call of x86-64 one of x32 (`__X32_SYSCALL_BIT`).
+/// The bit that distinguishes an x32 number from an x86-64 number (`__X32_SYSCALL_BIT`).
 const X32_BIT: u32 = 1 << 30;
 
-/// The first of the calls that x32 has for itself, and their names, as in `syscall_64.tbl`. The others are those of
-/// x86-64.
+/// The number of the first x32-only call, and the names of those calls, as in `syscall_64.tbl`. All other calls are
+/// those of x86-64.
 const X32_OWN: usize = 512;
 const X32_NAMES: &str = "\
     rt_sigaction rt_sigreturn ioctl readv writev recvfrom sendmsg recvmsg execve ptrace rt_sigpending \
@@ -111,11 +109,11 @@ const X32_NAMES: &str = "\
     sendmmsg process_vm_readv process_vm_writev setsockopt getsockopt io_setup io_submit execveat \
     preadv2 pwritev2";
 
-/// The first of the calls that ARM has for itself (`__ARM_NR_BASE + 1`), and their names, as `libseccomp` has them.
+/// The number of the first ARM-only call (`__ARM_NR_BASE + 1`), and the names of those calls, as in `libseccomp`.
 const ARM_OWN: usize = 0xf_0001;
 const ARM_NAMES: [&str; 6] = ["breakpoint", "cacheflush", "usr26", "usr32", "set_tls", "get_tls"];
 
-/// The ABI of a call with this number, and its number there.
+/// Returns the ABI of a call with this number, and its number in that ABI.
 pub fn split(abi: Abi, number: u32) -> (Abi, u32) {
     match abi {
         Abi::X86_64 if number & X32_BIT != 0 => (Abi::X32, number & !X32_BIT),
@@ -123,7 +121,7 @@ pub fn split(abi: Abi, number: u32) -> (Abi, u32) {
     }
 }
 
-/// The register that holds the number of a system call.
+/// Returns the register that holds the number of a system call.
 pub fn number_register(abi: Abi) -> Reg {
     match abi {
         Abi::I386 | Abi::X86_64 | Abi::X32 => EAX,
@@ -132,7 +130,7 @@ pub fn number_register(abi: Abi) -> Reg {
     }
 }
 
-/// The registers that hold the arguments of a system call, first one first.
+/// Returns the registers that hold the arguments of a system call, in order.
 pub fn argument_registers(abi: Abi) -> &'static [Reg] {
     match abi {
         Abi::I386 => &[EBX, ECX, EDX, ESI, EDI, EBP],
@@ -142,7 +140,7 @@ pub fn argument_registers(abi: Abi) -> &'static [Reg] {
     }
 }
 
-/// The name of a system call, as in `<asm/unistd.h>`.
+/// Returns the name of a system call, as in `<asm/unistd.h>`.
 pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
     let number = usize::try_from(number).ok()?;
     let name = match abi {
@@ -158,14 +156,14 @@ pub fn name(abi: Abi, number: u32) -> Option<&'static str> {
         },
         Abi::Aarch64 => syscalls::aarch64::Sysno::new(number).map(|call| call.name()),
     };
-    // What the crate calls otherwise than the kernel's headers.
+    // Names that differ between the crate and the kernel's headers.
     name.map(|name| match name {
         "fstatat" => "newfstatat",
         name => name.trim_start_matches("r#"),
     })
 }
 
-/// The entry of a table's line for an ABI: the first word `ABI=WORD` for it, or a plain `WORD` for all.
+/// Returns the entry for an ABI in a table line: the first word `ABI=WORD` for it, or a plain `WORD` for all ABIs.
 pub(crate) fn of_abi<'w>(mut words: impl Iterator<Item = &'w str>, abi: Abi) -> Option<&'w str> {
     let abi = abi.to_string();
     words.find_map(|word| match word.split_once('=') {
@@ -174,13 +172,13 @@ pub(crate) fn of_abi<'w>(mut words: impl Iterator<Item = &'w str>, abi: Abi) -> 
     })
 }
 
-/// The number of the system call of this name, if the ABI has it.
+/// Returns the number of the system call of this name, if the ABI has it.
 pub fn number(abi: Abi, call: &str) -> Option<u32> {
-    let private = 0x000f_0000..0x000f_0010; // ARM's own
+    let private = 0x000f_0000..0x000f_0010; // private to ARM
     (0..1024).chain(private).find(|&number| name(abi, number) == Some(call))
 }
 
-/// Whether control never comes back from this system call.
+/// Returns whether this system call never returns.
 pub fn ends(abi: Abi, number: u64) -> bool {
     let name = u32::try_from(number).ok().and_then(|number| name(abi, number));
     matches!(name, Some("exit" | "exit_group" | "sigreturn" | "rt_sigreturn"))

@@ -1,11 +1,10 @@
 //! Arguments of system calls and their registers.
 //!
-//! A register behind the last argument holds whatever the program happens to have there. The kernel neither reads nor
-//! writes through such an argument. Of an argument declared as an `int`, it reads only the low half of a 64-bit
-//! register.
+//! Registers after the last argument hold leftover values. The kernel neither reads nor writes through them. It reads
+//! only the low half of a 64-bit register for an argument declared as `int`.
 //!
-//! The prototypes come from the kernel's own declarations (`SYSCALL_DEFINEn` of Linux 6.12) by
-//! `fixtures/tables/prototypes.py`.
+//! `fixtures/tables/prototypes.py` extracts the prototypes from the kernel's own declarations (`SYSCALL_DEFINEn` of
+//! Linux 6.12).
 
 use std::sync::LazyLock;
 
@@ -15,13 +14,13 @@ use rustc_hash::FxHashMap;
 
 use crate::abi::{name, of_abi};
 
-/// How many registers a system call can take arguments in.
+/// Maximum number of registers with arguments of a system call.
 pub const MAX_ARGUMENTS: usize = 6;
 
 /// The arguments that a system call takes, register by register.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Prototype {
-    /// See the head of `prototypes.py`.
+    /// The letters of its arguments; see the head of `prototypes.py`.
     letters: &'static str,
     /// Size of a register in bytes.
     word: u8,
@@ -33,24 +32,24 @@ static PROTOTYPES: LazyLock<FxHashMap<&'static str, &'static str>> = LazyLock::n
 });
 
 impl Prototype {
-    /// The prototype of a system call. `None` if the number is none that is known.
+    /// Returns the prototype of a system call; `None` if the number is unknown.
     pub fn of(abi: Abi, number: u64) -> Option<Prototype> {
         Prototype::named(abi, name(abi, u32::try_from(number).ok()?)?)
     }
 
-    /// The prototype of the system call of this name, which need not have a number in the ABI.
+    /// Returns the prototype of the system call of this name, which need not have a number in the ABI.
     pub fn named(abi: Abi, name: &str) -> Option<Prototype> {
         let letters = of_abi(PROTOTYPES.get(name)?.split(' '), abi)?.trim_matches(['(', ')']);
         let word = if matches!(abi, Abi::I386 | Abi::Arm) { 4 } else { 8 };
         Some(Prototype { letters, word })
     }
 
-    /// How many registers it takes, those in the middle that it skips included.
+    /// Returns the number of its registers, including skipped ones in the middle.
     pub fn count(self) -> usize {
         self.letters.len()
     }
 
-    /// How many bits of a register the kernel looks at.
+    /// Returns how many bits of an argument's register the kernel reads.
     pub fn bits(self, argument: usize) -> u8 {
         match self.letters.as_bytes().get(argument) {
             None | Some(b'-') => 0,
@@ -60,12 +59,12 @@ impl Prototype {
         }
     }
 
-    /// Whether an argument is a pointer.
+    /// Returns whether an argument is a pointer.
     pub fn is_pointer(self, argument: usize) -> bool {
         self.letters.as_bytes().get(argument) == Some(&b'p')
     }
 
-    /// What the kernel sees of a register's content.
+    /// Returns the part of a register's content that the kernel reads.
     pub fn seen(self, argument: usize, content: u64) -> u64 {
         match self.bits(argument) {
             0 => 0,
@@ -74,11 +73,11 @@ impl Prototype {
     }
 }
 
-/// How many arguments of a system call the kernel looks at, at most. `argument` knows some of them by their
-/// index.
+/// Returns the maximum number of arguments of a system call that the kernel reads. `argument` returns the known value
+/// of an argument.
 pub fn arguments_used(abi: Abi, number: u64, argument: impl Fn(usize) -> Option<u64>) -> usize {
     let name = u32::try_from(number).ok().and_then(|number| name(abi, number));
-    // FUTEX_WAIT and FUTEX_WAKE, the private flag aside, have no use for the last two.
+    // FUTEX_WAIT and FUTEX_WAKE, apart from the private flag, do not use the last two arguments.
     if name == Some("futex") && argument(1).is_some_and(|operation| matches!(operation & 0x7f, 0 | 1)) {
         return 4;
     }
@@ -107,7 +106,7 @@ mod tests {
         assert_eq!([0, 1, 2, 3, 4].map(|argument| openat.bits(argument)), [32, 64, 32, 16, 0]);
         assert_eq!(openat.seen(0, -100i64 as u64), 0xffff_ff9c);
         assert_eq!(openat.seen(3, 0xffff_01ff), 0x1ff);
-        // The position begins with an even register on ARM.
+        // On ARM, the position starts at an even register.
         let pread = |abi| Prototype::of(abi, 180).unwrap();
         assert_eq!(pread(Abi::Arm).bits(3), 0);
         assert_eq!((pread(Abi::Arm).count(), pread(Abi::I386).count()), (6, 5));
@@ -125,7 +124,7 @@ mod tests {
         }
     }
 
-    /// Calls that Linux 6.12 does not have: not yet, or not any more.
+    /// Calls that Linux 6.12 does not have: removed earlier or added later.
     const UNKNOWN: &str = "\
         _sysctl afs_syscall bdflush break create_module epoll_ctl_old epoll_wait_old file_getattr \
         file_setattr ftime get_kernel_syms getpmsg getxattrat gtty idle listxattrat lock \

@@ -1,4 +1,4 @@
-//! The user's knowledge about a place that the scan could not resolve: `--assume`.
+//! The user's statement about a place that the scan could not resolve: `--assume`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,38 +7,37 @@ use kplan::{Abi, Call, Site, Syscalls, Unresolved};
 
 use crate::abi;
 
-/// The calls that a place makes, as the user says, besides those that are known.
+/// The additional calls of a place, as stated by the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Assumption {
-    /// The calls, by name or number. None if there are no others than those that are known, or control never gets
-    /// there.
+    /// The calls, by name or number. Empty if the place makes only known calls, or is never reached.
     pub calls: Vec<String>,
-    /// The program, by the path that the plan has, where the address alone is not enough.
+    /// The program, by its path in the plan, if the address alone is ambiguous.
     pub file: Option<String>,
     /// The address of the place.
     pub address: u64,
 }
 
-/// Why an assumption cannot be made.
+/// An assumption that cannot be applied.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// It is not of the right form.
+    /// Malformed text.
     #[error("{text}: expected CALL,CALL...@ADDRESS or CALL,CALL...@FILE:ADDRESS, as in read,write@0x401216")]
     Form {
-        /// What was written.
+        /// The text.
         text: String,
     },
-    /// There is no such place.
-    #[error("--assume {assumption}: nothing is unresolved there; {}", Places(.places))]
+    /// No unresolved place at the address.
+    #[error("--assume {assumption}: no unresolved place there; {}", Places(.places))]
     NoPlace {
         /// The assumption.
         assumption: Assumption,
-        /// The places that there are, as `file:address`.
+        /// The unresolved places, as `file:address`.
         places: Vec<String>,
     },
-    /// A name is not that of a call.
-    #[error("--assume {assumption}: {call} is no system call of {abi}")]
+    /// A name that no system call of the place's ABI has.
+    #[error("--assume {assumption}: {call} is not a system call of {abi}")]
     NoCall {
         /// The assumption.
         assumption: Assumption,
@@ -55,9 +54,9 @@ struct Places<'a>(&'a [String]);
 impl fmt::Display for Places<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() {
-            f.write_str("everything is resolved")
+            f.write_str("the plan has none")
         } else {
-            write!(f, "unresolved are {}", self.0.join(", "))
+            write!(f, "unresolved: {}", self.0.join(", "))
         }
     }
 }
@@ -90,11 +89,11 @@ impl fmt::Display for Assumption {
 }
 
 impl Assumption {
-    /// Settles the place. Of the arguments of its calls nothing is known then. With `sites`, the place is
-    /// listed among the sites.
+    /// Resolves the place. The arguments of its calls are then unknown. With `sites`, the place is listed among the
+    /// sites.
     ///
     /// # Errors
-    /// If nothing is unresolved there, or a call is none of its ABI.
+    /// If nothing is unresolved there, or the ABI has no such call.
     pub fn settle(&self, found: &mut Syscalls, sites: bool) -> Result<(), Error> {
         let address = format!("{:#x}", self.address);
         let here = |place: &Unresolved| {
@@ -120,7 +119,7 @@ impl Assumption {
                     calls.sites.iter_mut().find(|site| (&site.file, &site.address) == (&file, &address));
                 match known {
                     Some(site) => {
-                        // What was known of their arguments here need not hold any more.
+                        // The arguments of these calls may differ from those known so far.
                         site.args.retain(|call| !numbers.contains(&call.nr));
                         site.calls.extend(&numbers);
                         site.calls.sort_unstable();
@@ -193,10 +192,10 @@ mod tests {
     fn what_cannot_be_settled_is_an_error() {
         let mut plan = plan();
         let error = |plan: &mut Syscalls, text: &str| settle(plan, text).unwrap_err();
-        let none = "--assume read@0x30: nothing is unresolved there; unresolved are a:0x10, b:0x10, b:0x20";
+        let none = "--assume read@0x30: no unresolved place there; unresolved: a:0x10, b:0x10, b:0x20";
         assert_eq!(error(&mut plan, "read@0x30"), none);
-        assert!(error(&mut plan, "read@c:0x10").contains("nothing is unresolved there"));
-        assert!(error(&mut plan, "raed@0x20").contains("raed is no system call of x86_64"));
+        assert!(error(&mut plan, "read@c:0x10").contains("no unresolved place there"));
+        assert!(error(&mut plan, "raed@0x20").contains("raed is not a system call of x86_64"));
         assert!(error(&mut plan, "read").contains("expected CALL,CALL...@ADDRESS"));
         assert!(error(&mut plan, "read@x").contains("expected CALL,CALL...@ADDRESS"));
     }

@@ -1,17 +1,17 @@
-//! What code asks for by name while it runs: libraries (`dlopen`) and functions (`dlsym`).
+//! Libraries (`dlopen`) and functions (`dlsym`) that code requests by name at run time.
 //!
-//! The names that a program passes are found as the numbers of system calls are: by constant propagation, asked
-//! of callers where a wrapper passes them on. A name that cannot be found out is reported, and makes the result
-//! incomplete; the user settles it by naming libraries for the place (`--dlopen LIB@PLACE`, `--plugin-dir DIR@PLACE`). So is one that was not looked
-//! for: what does not end in `.so` or a version, and what is relative to the working directory. A library that
-//! is not there cannot be loaded, and is listed.
+//! The names that a program passes are found like system call numbers: by constant propagation, continued in the
+//! callers if a wrapper passes the name on. An unknown name is reported and makes the result incomplete; the user
+//! resolves it by naming libraries for the place (`--dlopen LIB@PLACE`, `--plugin-dir DIR@PLACE`). The same holds for a
+//! name that was not searched for: one that does not end in `.so` or a version, or is relative to the working
+//! directory. A library that does not exist cannot be loaded, and is listed.
 //!
-//! The C library does not call its own `dlopen`. It asks for a few libraries of its own accord: to unwind, to convert
-//! characters, to look up hosts and users. A string constant in it that is the name of a library which the root file
-//! system has counts as asked for once live code names the string; a function of such a library, once live code of the
-//! C library names its name. The library composes two kinds of names at run time. For services in `/etc/nsswitch.conf`, all
-//! functions count. Character conversion modules are treated together: the functions that any module has count for
-//! all.
+//! The C library does not call its own `dlopen`. It loads a few libraries of its own accord: to unwind, to convert
+//! characters, to look up hosts and users. A string constant in it that names a library of the root file system counts
+//! as a request once live code refers to the string. A function of such a library counts as requested once live code of
+//! the C library refers to its name. The C library composes two kinds of names at run time. For services in
+//! `/etc/nsswitch.conf`, all functions count. Character conversion modules are treated together: every function that
+//! any module imports counts for all.
 
 use std::collections::BTreeSet;
 
@@ -24,8 +24,8 @@ use crate::code::{Code, ExitKind, References, Taken};
 use crate::image::{Addr, Image, Loaded, ObjectIndex, SymbolKind};
 use crate::resolve::Resolver;
 
-/// The functions that ask, each with the index of the argument that is the name. Those with underscores are
-/// what older C libraries have for their other libraries.
+/// The requesting functions, each with the index of the argument that is the name. Older C libraries use those with
+/// underscores for their own libraries.
 const ASKING: [(&str, usize, What); 6] = [
     ("dlopen", 0, What::Library),
     ("dlmopen", 1, What::Library),
@@ -35,32 +35,32 @@ const ASKING: [(&str, usize, What); 6] = [
     ("__libc_dlsym", 1, What::Function),
 ];
 
-/// What is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Library,
     Function,
 }
 
-/// What has been asked for so far.
+/// The requests so far.
 pub struct ByName<'a> {
     image: &'a Image,
-    /// The functions that ask.
+    /// The requesting functions.
     asking: Vec<(Addr, usize, What)>,
-    /// Which of the image's named objects have been asked for.
+    /// Whether each of the image's named objects has been requested.
     asked: Vec<bool>,
-    /// How many strings of the C library have been looked at.
+    /// The number of strings of the C library that have been processed.
     strings: usize,
-    /// The functions that have been asked for.
+    /// The functions that have been requested.
     functions: FxHashSet<Addr>,
-    /// The instructions that ask for something that is not known, and what makes it so.
+    /// The instructions with an unknown request, and the reason.
     pub lost: Vec<(Addr, String)>,
-    /// Libraries that are asked for and that the root file system does not have, and the instructions that ask.
+    /// Requested libraries that the root file system does not contain, and the requesting instructions.
     pub absent: BTreeSet<(Addr, String)>,
 }
 
 impl<'a> ByName<'a> {
-    /// Nothing asked for so far.
+    /// Creates an empty set of requests.
     pub fn new(image: &'a Image) -> ByName<'a> {
         let mut asking = Vec::new();
         for (name, argument, what) in ASKING {
@@ -79,11 +79,11 @@ impl<'a> ByName<'a> {
         }
     }
 
-    /// Takes what the code so far asks for. Returns whether any of it is new.
+    /// Adds the requests of the code found so far. Returns whether any is new.
     pub fn follow(&mut self, code: &mut Code<'a>) -> bool {
         let mut any = match self.image.machine {
             Machine::I386 | Machine::X86_64 | Machine::Aarch64 => self.follow_strings(code),
-            // Code of this machine takes several instructions to name a string, and is not seen to.
+            // ARM code needs several instructions to refer to a string, and such references are not recognised.
             Machine::Arm => self.load_all(code),
         };
         self.lost.clear();
@@ -101,9 +101,9 @@ impl<'a> ByName<'a> {
         let references = References::new(code);
         let mut resolver = Resolver::new(code, &references);
         let names = calls.into_iter().map(|(at, argument, what)| {
-            // Who takes the address of such a function may call it with anything.
+            // Code that takes the address of such a function may call it with any name.
             let is_taken = code.entry(at).is_some_and(|entry| !entry.taken.is_empty());
-            let anywhere = || Err("it may be called from anywhere".to_owned());
+            let anywhere = || Err("the function may be called from anywhere".to_owned());
             let found = if is_taken { anywhere() } else { find_names(&mut resolver, at, argument) };
             (at, what, found)
         });
@@ -120,14 +120,14 @@ impl<'a> ByName<'a> {
                 Err(reason) => {
                     let what =
                         if what == What::Library { "a library is loaded" } else { "a function is looked up" };
-                    self.lost.push((at, format!("{what} by a name that is not known: {reason}")));
+                    self.lost.push((at, format!("{what} by an unknown name: {reason}")));
                 }
             }
         }
         any
     }
 
-    /// Takes everything that has a name, with all that it exports.
+    /// Adds every named object, with all its exports.
     fn load_all(&mut self, code: &mut Code<'a>) -> bool {
         let image = self.image;
         let mut any = false;
@@ -141,7 +141,7 @@ impl<'a> ByName<'a> {
         any
     }
 
-    /// Takes what the C library asks for.
+    /// Adds the requests of the C library.
     fn follow_strings(&mut self, code: &mut Code<'a>) -> bool {
         let image = self.image;
         let new: Vec<Addr> = code.named_strings()[self.strings..].to_vec();
@@ -155,7 +155,7 @@ impl<'a> ByName<'a> {
                 }
             }
         }
-        // Libraries and names of their functions come in any order.
+        // Libraries and the names of their functions appear in any order.
         let libraries = image.named.iter().zip(&self.asked).filter(|(_, asked)| **asked);
         let libraries: Vec<ObjectIndex> = libraries.filter_map(|(named, _)| named.library).collect();
         for string in code.named_strings().to_vec().into_iter().filter(|_| !libraries.is_empty()) {
@@ -168,7 +168,7 @@ impl<'a> ByName<'a> {
         any
     }
 
-    /// Something is asked for, by the instruction at `at`.
+    /// Adds a request by the instruction at `at`.
     fn ask(&mut self, code: &mut Code<'a>, at: Addr, what: What, name: &[u8]) -> bool {
         if what == What::Function {
             let found: Vec<Addr> = functions(self.image, name).collect();
@@ -182,10 +182,10 @@ impl<'a> ByName<'a> {
                 any |= self.load(code, index, at);
             }
         }
-        // A library that the user has named counts from the beginning, whatever directory it is asked for in.
+        // A library named by the user counts from the beginning, for a request in any directory.
         let base = name.rsplit(|&byte| byte == b'/').next();
         known |= self.image.given.iter().any(|given| Some(given.as_bytes()) == base);
-        // An empty name is the program's own.
+        // An empty name denotes the program itself.
         if !known && !name.is_empty() {
             let name = String::from_utf8_lossy(name).into_owned();
             match self.why_not_looked_for(&name) {
@@ -197,15 +197,15 @@ impl<'a> ByName<'a> {
         any
     }
 
-    /// Why a library of this name was not looked for when the process was put together, if it was not.
+    /// Returns why the process does not include a library of this name although it may exist.
     fn why_not_looked_for(&self, name: &str) -> Option<&'static str> {
         let is_relative = name.contains('/') && !name.starts_with(['/', '$']);
         if is_relative {
-            return Some("from a directory that depends on where the program is started");
+            return Some("from a path relative to the working directory");
         }
         let in_data = |loaded: &Loaded| loaded.object.library_names.iter().any(|known| known.ends_with(name));
         let looked_for = self.image.objects.iter().any(in_data);
-        (!looked_for).then_some("which has no name of the usual form")
+        (!looked_for).then_some("whose name does not end in .so or a version")
     }
 
     fn load(&mut self, code: &mut Code<'a>, index: usize, at: Addr) -> bool {
@@ -234,12 +234,12 @@ impl<'a> ByName<'a> {
     }
 }
 
-/// The functions of this name in all objects of an image.
+/// Returns the functions of this name in all objects of an image.
 fn functions<'a>(image: &'a Image, name: &'a [u8]) -> impl Iterator<Item = Addr> + 'a {
     image.indices().flat_map(move |index| functions_of(image, index, name))
 }
 
-/// The functions and variables of this name in one object.
+/// Returns the functions and variables of this name in one object.
 fn functions_of<'a>(
     image: &'a Image,
     object: ObjectIndex,
@@ -256,8 +256,8 @@ fn functions_of<'a>(
     })
 }
 
-/// The instructions that call or jump to a function, procedure linkage tables left out. The function itself, if
-/// its address is taken.
+/// Returns the instructions that call or jump to a function, except procedure linkage tables, and the function itself
+/// if its address is taken.
 pub(crate) fn calls_of(code: &Code, function: Addr) -> Vec<Addr> {
     let mut calls = Vec::new();
     let mut seen = FxHashSet::from_iter([function]);
@@ -276,7 +276,7 @@ pub(crate) fn calls_of(code: &Code, function: Addr) -> Vec<Addr> {
             let is_linkage =
                 |at| code.image.object_at(at).is_some_and(|loaded: &Loaded| loaded.is_linkage(at));
             let functions = code.functions_of(exit.at);
-            // What jumps to a stub, rather than calling it, has the stub for a part of itself.
+            // A function that jumps to a stub, rather than calling it, contains the stub.
             if functions.iter().all(|&function| is_linkage(function)) {
                 stack.extend(functions.into_iter().filter(|&stub| seen.insert(stub)));
             } else {
@@ -289,7 +289,7 @@ pub(crate) fn calls_of(code: &Code, function: Addr) -> Vec<Addr> {
     calls
 }
 
-/// The names that an argument of the call at `at` may point to. Nothing is asked for with a null pointer.
+/// Returns the names that an argument of the call at `at` may point to. A null pointer is not a request.
 fn find_names(resolver: &mut Resolver, at: Addr, argument_index: usize) -> Result<Vec<Vec<u8>>, String> {
     let code = resolver.code();
     let image = code.image;
@@ -300,14 +300,13 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument_index: usize) -> Resul
     let pointers = pointers.into_iter().filter(|&pointer| pointer != 0).map(Addr);
     let names = pointers.map(|pointer| {
         let name = image.string(pointer).filter(|name| image.is_constant(pointer, name.len() + 1));
-        name.map(<[u8]>::to_vec).ok_or_else(|| {
-            format!("it is in memory that may be written to, at {}", image.describe_data(pointer))
-        })
+        name.map(<[u8]>::to_vec)
+            .ok_or_else(|| format!("it is in writable memory at {}", image.describe_data(pointer)))
     });
     names.collect()
 }
 
-/// The argument of this index where the call or jump at `at` is made.
+/// Returns the argument of this index at the call or jump at `at`.
 ///
 /// # Errors
 /// If it is not passed in a register of the machine.
@@ -317,7 +316,7 @@ pub(crate) fn argument(code: &Code, at: Addr, index: usize) -> Result<Value, Str
     let convention = Convention::of(image.machine);
     Ok(match image.machine {
         Machine::I386 => {
-            // A call has not pushed its return address yet; a jump finds that of its function's caller.
+            // At a call, the return address is not yet pushed; at a jump, the stack holds the caller's return address.
             let exit = code.exit_at(at).map(|exit| code.exit(exit).kind);
             let pushed = !matches!(exit, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
             let displacement = i64::from(word) * (index as i64 + i64::from(pushed));

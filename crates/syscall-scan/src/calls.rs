@@ -1,15 +1,14 @@
-//! The calls that a site makes: numbers and arguments together.
+//! The system calls that a site makes: numbers and arguments together.
 //!
-//! A site in a wrapper makes one call for one caller and another one for the next, each with arguments of its
-//! own. So the registers are taken to the callers together, until the number is one number; only then are
-//! the arguments looked for, each by itself. A set that comes out is all that the argument can be in calls
-//! of that number from that site. The same is done for calls that are several in one (`socketcall`, `ipc`),
-//! whose first argument is a number of the same kind.
+//! A site in a wrapper makes a different call for each caller, with its own arguments. The search therefore follows all
+//! registers to the callers together, until the number is a single number. Only then does it look for each argument
+//! separately. A resulting set contains every value of the argument in calls of that number from that site.
+//! Multiplexing calls (`socketcall`, `ipc`) are treated alike: their first argument is a number of the same kind.
 //!
-//! A number is a value at run time only where it is no address of a program that may be loaded anywhere:
-//! those are left out, since what they are is not known before the program runs. Nor are pointers to the program's
-//! own memory values that anybody could use, even if they are known: another build has others, and a register
-//! that a call of this kind has no use for may hold one by chance.
+//! A number is a run-time value only if it is not an address in a position-independent program; such addresses are
+//! omitted, because they are unknown before the program runs. Pointers into the program's own memory are omitted as
+//! well, even if known: another build has other addresses, and a register that the call does not use may hold one by
+//! chance.
 
 use kflow::values::Element;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,11 +24,11 @@ use crate::image::{Addr, Image};
 use crate::resolve::{MAX_DEPTH, Reason, Resolver};
 use crate::values::{Atom, Origin, ValueSet, When};
 
-/// How many paths into one site are looked at one by one. With more, its arguments count as unknown.
+/// Maximum number of paths into one site that are followed separately. With more, its arguments are treated as unknown.
 const MAX_WAYS: usize = 4096;
 
-/// The place of the number among the words of a [`CallPath`]; the arguments follow, and then the words of the
-/// block that an argument points to.
+/// The index of the number in the words of a [`CallPath`]. The arguments follow, and then the words of the block that
+/// an argument points to.
 const NUMBER: usize = 0;
 const ARGUMENT: usize = 1;
 const BLOCK: usize = ARGUMENT + MAX_ARGUMENTS;
@@ -37,43 +36,43 @@ const BLOCK: usize = ARGUMENT + MAX_ARGUMENTS;
 /// The calls of a site.
 #[derive(Clone, Debug, Default)]
 pub struct Calls {
-    /// The numbers that it can pass, as far as they are known, each with what is known about the call.
+    /// The known numbers that it can pass, each with the known facts about the call.
     pub known: BTreeMap<u32, SiteCall>,
-    /// Why it may pass others, too; `None` if it does not. What is known of arguments does not hold of such calls.
+    /// Why it may pass other numbers; `None` if it does not. The known arguments do not apply to such calls.
     pub unknown: Option<Reason>,
 }
 
 /// A call from one site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteCall {
-    /// What the arguments can be.
+    /// Known values of its arguments.
     pub arguments: KnownArguments,
-    /// For a call that is several in one: its operations and their arguments. `None` if not all are known.
+    /// The operations of a multiplexing call with their arguments; `None` if some operation is unknown.
     pub operations: Option<BTreeMap<u64, KnownArguments>>,
-    /// The shortest way in which the number gets to the site: the calls of wrappers, outermost first.
+    /// The shortest path of the number to the site: the calls of wrappers, outermost first.
     pub chain: Vec<Addr>,
 }
 
-/// What arguments can be, as the kernel sees them; `None` is anything.
+/// The possible values of each argument, as the kernel sees them; `None` for any value.
 pub type KnownArguments = [Option<BTreeSet<u64>>; MAX_ARGUMENTS];
 
-/// A path of calls into a site: what the words of the call are in terms of a function on the path.
+/// A path of calls into a site: the words of the call in terms of a function on the path.
 #[derive(Clone)]
 struct CallPath {
     function: Addr,
     state: Rc<State>,
-    /// The instruction that `state` is in front of, or a call that it is behind.
+    /// The instruction: `state` is the state before it, or after it if it is a call.
     at: Addr,
     words: Vec<ValueSet>,
     /// The calls from here to the site, outermost first.
     chain: Vec<Addr>,
 }
 
-/// Finds the calls of the site at an instruction. `number` is that of the call, if the instruction has it.
+/// Finds the calls of the site at an instruction. `number` is the number of the call, if the instruction contains it.
 pub fn calls(resolver: &mut Resolver, at: Addr, abi: Abi, number: Option<u32>) -> Calls {
     match search(resolver, at, abi, number, false) {
         Ok(known) => Calls { known, unknown: None },
-        // The numbers that are known count nevertheless.
+        // The known numbers count nevertheless.
         Err(reason) => {
             let known = search(resolver, at, abi, number, true).unwrap_or_default();
             Calls { known, unknown: Some(reason) }
@@ -81,7 +80,7 @@ pub fn calls(resolver: &mut Resolver, at: Addr, abi: Abi, number: Option<u32>) -
     }
 }
 
-/// The calls of a site; with `lenient`, those that are known.
+/// Returns the calls of a site; with `lenient`, only the known ones.
 fn search(
     resolver: &mut Resolver,
     at: Addr,
@@ -109,7 +108,7 @@ fn search(
     }
 }
 
-/// Why a search ends.
+/// The reason that a search ends.
 enum Stop {
     Unknown(Reason),
     TooMany,
@@ -124,13 +123,13 @@ impl From<Reason> for Stop {
 struct SiteSearch<'r, 'f, 'c> {
     resolver: &'r mut Resolver<'f, 'c>,
     abi: Abi,
-    /// The number, if the instruction has it.
+    /// The number, if the instruction contains it.
     number: Option<u32>,
-    /// Whether paths on which the number is not known are left out.
+    /// Whether paths with an unknown number are skipped.
     lenient: bool,
-    /// How many paths have been looked at.
+    /// The number of paths followed so far.
     ways: usize,
-    /// The functions of the path that is being looked at, from the site outwards.
+    /// The functions of the current path, from the site outwards.
     open: Vec<(Addr, Vec<ValueSet>)>,
     calls: BTreeMap<u32, SiteCall>,
 }
@@ -150,7 +149,7 @@ impl SiteSearch<'_, '_, '_> {
         Ok(())
     }
 
-    /// The number, the arguments, and what the second argument points to.
+    /// Returns the number, the arguments, and the words that the second argument points to.
     fn words(&mut self, state: &State) -> Vec<ValueSet> {
         let mut words = vec![match self.number {
             Some(number) => ValueSet::number(number.into()),
@@ -165,7 +164,7 @@ impl SiteSearch<'_, '_, '_> {
         words
     }
 
-    /// The word at a distance behind a pointer, in front of the site.
+    /// Returns the word at a distance after a pointer, before the site.
     fn pointed_to(&mut self, state: &State, pointer: &ValueSet, distance: u64) -> ValueSet {
         let Some(pointer) = pointer.single() else { return ValueSet::Any };
         let domain = self.resolver.domain();
@@ -180,7 +179,7 @@ impl SiteSearch<'_, '_, '_> {
         domain.value(Origin::Memory { at, width: 4, when: When::Entry })
     }
 
-    /// Splits a path by the numbers of one of its words, and passes each part on.
+    /// Splits a path by the possible numbers of one of its words, and passes each part on.
     fn split(
         &mut self,
         way: &CallPath,
@@ -219,7 +218,7 @@ impl SiteSearch<'_, '_, '_> {
         if self.ways > MAX_WAYS { Err(Stop::TooMany) } else { Ok(()) }
     }
 
-    /// The same for the callers of a path's function.
+    /// Does the same for the callers of a path's function.
     fn callers(
         &mut self,
         way: &CallPath,
@@ -230,7 +229,7 @@ impl SiteSearch<'_, '_, '_> {
         let way = &self.widened(way, word);
         let key = (way.function, way.words.clone());
         if self.open.contains(&key) {
-            return Ok(()); // It calls itself with what it was called with.
+            return Ok(()); // A recursive call with the same words.
         }
         if self.open.len() >= MAX_DEPTH {
             return Err(Stop::TooMany);
@@ -256,8 +255,8 @@ impl SiteSearch<'_, '_, '_> {
         Ok(())
     }
 
-    /// A path, widened where it comes back to a function that calls itself: words that differ in every round are
-    /// anything.
+    /// Returns a path, widened if it returns to a recursive function: words that differ in every round can have any
+    /// value.
     fn widened(&self, way: &CallPath, word: usize) -> CallPath {
         let mut way = way.clone();
         let mut open = self.open.iter().rev();
@@ -273,7 +272,7 @@ impl SiteSearch<'_, '_, '_> {
         way
     }
 
-    /// What a value is to a caller, `state` being the caller's when the function begins.
+    /// Returns a value in terms of a caller. `state` is the caller's state at the call.
     fn in_caller(&mut self, way: &CallPath, value: &ValueSet, state: &State, at: Addr) -> ValueSet {
         let parts: Vec<ValueSet> = value
             .elements()
@@ -286,7 +285,7 @@ impl SiteSearch<'_, '_, '_> {
         parts.into_iter().reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
     }
 
-    /// Notes one call at the end of a path.
+    /// Records one call at the end of a path.
     fn call(&mut self, way: &CallPath, number: u32) -> Result<(), Stop> {
         let (abi, own) = abi::split(self.abi, number);
         let prototype = Prototype::of(abi, own.into());
@@ -304,7 +303,7 @@ impl SiteSearch<'_, '_, '_> {
         Ok(())
     }
 
-    /// What the words of a call can be.
+    /// Returns the possible values of the words of a call.
     fn arguments(&mut self, way: &CallPath, words: &[ValueSet], prototype: Prototype) -> KnownArguments {
         let mut arguments = KnownArguments::default();
         for (index, (argument, word)) in arguments.iter_mut().zip(words).enumerate() {
@@ -332,7 +331,7 @@ impl SiteSearch<'_, '_, '_> {
         (seen.len() <= MAX_VALUES).then_some(seen)
     }
 
-    /// The operations of a call that is several in one.
+    /// Returns the operations of a multiplexing call.
     fn operations(
         &mut self,
         way: &CallPath,
@@ -370,12 +369,12 @@ impl SiteSearch<'_, '_, '_> {
     }
 }
 
-/// Whether an argument that is a pointer leads into the program's memory.
+/// Returns whether a pointer argument points into the program's memory.
 fn points_into(image: &Image, prototype: Prototype, index: usize, number: u64) -> bool {
     prototype.is_pointer(index) && image.object_at(Addr(number)).is_some()
 }
 
-/// Notes one more way to do an operation.
+/// Adds arguments for an operation.
 fn merge(operations: &mut BTreeMap<u64, KnownArguments>, operation: u64, new: KnownArguments) {
     match operations.get_mut(&operation) {
         Some(known) => unite(known, new),
@@ -383,7 +382,7 @@ fn merge(operations: &mut BTreeMap<u64, KnownArguments>, operation: u64, new: Kn
     }
 }
 
-/// Makes arguments stand for others too.
+/// Joins other arguments into `known`.
 fn unite(known: &mut KnownArguments, new: KnownArguments) {
     for (known, new) in known.iter_mut().zip(new) {
         *known = match (known.take(), new) {

@@ -1,8 +1,8 @@
-//! What the kernel's headers call the arguments of system calls: `TCGETS`, `O_CREAT|O_TRUNC`.
+//! The names of system call arguments in the kernel's headers: `TCGETS`, `O_CREAT|O_TRUNC`.
 //!
-//! Names and values come from the headers by `fixtures/tables/names.py`, for each ABI from its own: an `ioctl` request
-//! contains the size of a structure, and ARM has other `O_` flags than x86. A crate with these constants has those of the machine that it
-//! is compiled for, and this program reads all.
+//! `fixtures/tables/names.py` extracts names and values from the headers, separately for each ABI: an `ioctl` request
+//! contains the size of a structure, and ARM has other `O_` flags than x86. A crate of constants has only those of the
+//! machine that it is compiled for, but this program reads programs of every machine.
 
 use std::fmt::Write;
 use std::sync::LazyLock;
@@ -12,13 +12,13 @@ use rustc_hash::FxHashMap;
 
 use crate::abi::of_abi;
 
-/// How the names of groups make up an argument.
+/// The composition of an argument from groups of names.
 #[derive(Clone, Copy)]
 struct Form {
-    /// The bits that are one of the values of a group,
+    /// The bits that hold one value of the group `one`.
     mask: u64,
     one: &'static str,
-    /// and the group whose flags the other bits are, or-ed together; `None` if there are no others.
+    /// The group of flags in the other bits, or-ed together; `None` if there are no others.
     flags: Option<&'static str>,
 }
 
@@ -71,8 +71,7 @@ fn groups(abi: Abi) -> Groups {
     groups
 }
 
-/// What the headers call a value of an argument. `None` if the argument has no names, or the value is not
-/// among them.
+/// Returns the name of an argument's value in the headers. `None` if the argument has no names, or not for this value.
 pub fn name(abi: Abi, call: &str, argument: usize, value: u64) -> Option<String> {
     let &Form { mask, one: group, flags: others } = ARGUMENTS.get(&(call, argument))?;
     let groups = NAMES.get(&abi)?;
@@ -86,7 +85,7 @@ pub fn name(abi: Abi, call: &str, argument: usize, value: u64) -> Option<String>
     flags(groups, others, value & !mask, first)
 }
 
-/// What the headers call an operation of a call that is several in one, and the call that it stands for.
+/// Returns the name of a multiplexed operation in the headers, and the call that is equivalent to it.
 pub fn operation(abi: Abi, call: &str, value: u64) -> (Option<String>, Option<String>) {
     let name = name(abi, call, 0, value);
     let stands_for = name.as_ref().map(|name| name.trim_start_matches("SYS_").to_lowercase());
@@ -97,7 +96,7 @@ fn one(groups: &Groups, group: &str, value: u64) -> Option<&'static str> {
     groups.get(group)?.iter().find(|(_, known)| *known == value).map(|&(name, _)| name)
 }
 
-/// The flags of a value behind what is known of it already. What has no name is left as a number.
+/// Appends the flags of a value to the text so far. Unnamed bits remain a number.
 fn flags(groups: &Groups, group: &str, value: u64, mut text: String) -> Option<String> {
     if value == 0 {
         let zero = one(groups, group, 0).unwrap_or_default();
@@ -106,7 +105,7 @@ fn flags(groups: &Groups, group: &str, value: u64, mut text: String) -> Option<S
     }
     let mut left = value;
     let mut named = !text.is_empty();
-    // A name for several bits has precedence over names of one of them.
+    // A name for several bits has precedence over names for one of them.
     let mut names: Vec<_> = groups.get(group)?.iter().filter(|(_, bits)| *bits != 0).collect();
     names.sort_by_key(|(_, bits)| std::cmp::Reverse(bits.count_ones()));
     let mut add = |part: &str| {

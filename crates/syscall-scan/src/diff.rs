@@ -1,5 +1,4 @@
-//! What is different between two plans: calls, the values of their arguments, and whether the plans are
-//! complete.
+//! The differences between two plans: calls, the values of their arguments, and whether the plans are complete.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -10,21 +9,20 @@ use serde_json::{Map, Value, json};
 /// The differences from one plan to another.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Difference {
-    /// By ABI, those that are the same left out.
+    /// The differences by ABI; ABIs without differences are omitted.
     pub abis: BTreeMap<Abi, AbiDifference>,
 }
 
-/// The differences in one ABI. An ABI that one plan does not have counts as one without calls.
+/// The differences in one ABI. An ABI that is absent from one plan counts as one without calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AbiDifference {
     /// The calls that only the second plan has.
     pub added: Vec<Call>,
     /// The calls that only the first plan has.
     pub removed: Vec<Call>,
-    /// The calls of both whose arguments differ.
+    /// The calls of both plans whose arguments differ.
     pub changed: Vec<ChangedCall>,
-    /// Whether the first plan is complete and whether the second one is, if that differs; `None` for a plan
-    /// that does not have the ABI.
+    /// Whether the first and the second plan are complete, if that differs; `None` for a plan without the ABI.
     pub complete: Option<[Option<bool>; 2]>,
 }
 
@@ -35,7 +33,7 @@ pub struct ChangedCall {
     pub nr: u32,
     /// Its name.
     pub name: Option<String>,
-    /// The arguments: `1`, or `SYS_SOCKET.1` for one of an operation.
+    /// The arguments: `1`, or `SYS_SOCKET.1` for an argument of an operation.
     pub arguments: BTreeMap<String, [Option<Vec<ArgumentValue>>; 2]>,
 }
 
@@ -50,12 +48,12 @@ impl Difference {
         Difference { abis: abis.collect() }
     }
 
-    /// Whether there are none.
+    /// Returns whether the plans are the same.
     pub fn is_empty(&self) -> bool {
         self.abis.is_empty()
     }
 
-    /// The differences for people, one a line, as `diff` marks them.
+    /// Returns the differences for people, one per line, marked as in `diff`.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (abi, difference) in &self.abis {
@@ -80,7 +78,7 @@ impl Difference {
         out
     }
 
-    /// The differences as JSON. An argument that can be anything is `null`.
+    /// Returns the differences as JSON. An argument that can have any value is `null`.
     pub fn json(&self) -> Value {
         let calls = |calls: &[Call]| -> Value {
             calls.iter().map(|call| json!({ "nr": call.nr, "name": call.name })).collect()
@@ -111,11 +109,11 @@ fn completeness(complete: Option<bool>) -> &'static str {
     match complete {
         Some(true) => "complete",
         Some(false) => "incomplete",
-        None => "not looked at",
+        None => "not scanned",
     }
 }
 
-/// Values for people.
+/// Returns values for people.
 fn values(values: &Option<Vec<ArgumentValue>>) -> String {
     let Some(values) = values else { return "anything".to_owned() };
     let name = |value: &ArgumentValue| value.name.clone().unwrap_or_else(|| value.value.to_string());
@@ -152,7 +150,7 @@ impl ChangedCall {
                 let sides = [before_all.remove(&name), after_all.remove(&name)];
                 (name, sides)
             })
-            // What a value is called may depend on who made the plan.
+            // Compare values only: their names may depend on the tool that made the plan.
             .filter(|(_, [before, after])| numbers(before) != numbers(after))
             .collect();
         let name = before.name.clone().or_else(|| after.name.clone());
@@ -164,7 +162,7 @@ fn numbers(values: &Option<Vec<ArgumentValue>>) -> Option<Vec<u64>> {
     Some(values.as_ref()?.iter().map(|value| value.value).collect())
 }
 
-/// The known arguments of a call and of its operations, by name.
+/// Returns the known arguments of a call and of its operations, by name.
 fn all_arguments(call: &Call) -> BTreeMap<String, Vec<ArgumentValue>> {
     let named = |prefix: String, arguments: &Arguments| {
         let arguments = arguments.values.clone().into_iter();
@@ -209,6 +207,6 @@ mod tests {
     fn an_abi_may_be_absent() {
         let one = plan(Abi::I386, &[(1, "exit", &[])]);
         let difference = Difference::of(&one, &Syscalls::default());
-        assert_eq!(difference.text(), "i386:\n  complete -> not looked at\n-      1  exit\n");
+        assert_eq!(difference.text(), "i386:\n  complete -> not scanned\n-      1  exit\n");
     }
 }

@@ -1,24 +1,24 @@
-//! Why a file cannot be scanned.
+//! Errors of scanning a file.
 
 use crate::image::Addr;
 
-/// Why a file cannot be scanned. The message does not name the file; whoever read it does.
+/// The reason that a file cannot be scanned. The message does not name the file; the reader of the file does.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// It begins with `#!`, and that leads nowhere.
-    #[error("a script that names no interpreter, or one that is a script itself, and so on")]
+    /// A script whose `#!` line names no program.
+    #[error("a script that names no interpreter, or too many nested script interpreters")]
     Script,
-    /// It has no ELF header.
+    /// A file without an ELF header.
     #[error("not an ELF file")]
     NotElf,
-    /// Its headers make no sense.
+    /// Invalid headers.
     #[error("a truncated or damaged ELF file: {error}")]
     Damaged {
-        /// What is wrong.
+        /// The fault.
         error: String,
     },
-    /// It ends before its segments do.
+    /// A file that ends before its segments do.
     #[error("truncated: {size} bytes, but its segments end at {needed}")]
     Truncated {
         /// The size of the file in bytes.
@@ -26,30 +26,30 @@ pub enum Error {
         /// The size that the segments need.
         needed: u64,
     },
-    /// It is for another machine.
+    /// A program for another machine.
     #[error("for {name}, expected i386, x86_64, arm or aarch64")]
     OtherMachine {
         /// The machine.
         name: String,
     },
-    /// It is an ELF file, but no program.
+    /// An ELF file that is not a program.
     #[error("{what}, expected an executable")]
     NotExecutable {
-        /// What it is.
+        /// The kind of file.
         what: &'static str,
     },
-    /// It needs a file that is not there.
+    /// A required file that does not exist.
     #[error(
-        "needs {name} (named by {by}), which is not in the root file system or not for its machine; \
+        "needs {name} (named by {by}), which is missing from the root file system or for another machine; \
              see --root"
     )]
     Missing {
         /// The library or interpreter.
         name: String,
-        /// Who needs it.
+        /// The file that requires it.
         by: String,
     },
-    /// It starts outside of its code.
+    /// An entry point outside of the program's code.
     #[error("a damaged ELF file: its entry point {entry} is not in executable memory")]
     NoEntry {
         /// The entry point.

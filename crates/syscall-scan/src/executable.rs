@@ -1,10 +1,10 @@
-//! Where a program makes memory executable: code may run there that is in no file, and its calls are in no plan.
+//! Places where a program makes memory executable: code may run there that is in no file, and no plan lists its calls.
 //!
-//! Compilers at run time (PCRE2's, LuaJIT), programs that unpack themselves, and whatever maps files by itself do that.
-//! The code that they run is not known. Most of it calls functions that the program has anyway; so the place is
-//! reported, and the plan may still be complete. The dynamic linker and the C library map only libraries, and are left
-//! out, as is whoever makes a stack executable. A static program contains parts of both: its mappings count only if they
-//! are known to be executable, and functions named `_dl_…` do not count.
+//! Run-time compilers (PCRE2, LuaJIT), self-unpacking programs and programs that map files themselves do this. Their
+//! generated code is unknown. Most of it calls functions that the program has anyway. The place is therefore reported,
+//! and the plan may still be complete. The dynamic linker and the C library map only libraries, and are excluded, as is
+//! code that makes a stack executable. A static program contains parts of both: its mappings count only if they are
+//! known to be executable, and functions named `_dl_…` do not count.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +17,16 @@ use crate::code::{Code, References};
 use crate::image::{Addr, Image};
 use crate::resolve::{Resolved, Resolver};
 
-/// The calls that say how memory is protected, and the index of the argument that does.
+/// The calls that set memory protection, and the index of the argument with the protection.
 const PROTECTING: [&str; 4] = ["mmap", "mmap2", "mprotect", "pkey_mprotect"];
 const PROTECTION: usize = 2;
 
-/// The flags of that argument (`asm-generic/mman-common.h`): memory that is executed, and a stack.
+/// Flags of that argument (`asm-generic/mman-common.h`): executable memory, and a stack.
 const EXECUTABLE: u64 = 4;
 const STACK: u64 = 0x0100_0000;
 
-/// The instructions that make memory executable: calls of functions that enter the kernel for it, and sites that do it
-/// by themselves.
+/// Returns the instructions that make memory executable: calls of functions that enter the kernel for it, and sites
+/// that do it themselves.
 pub fn places(code: &Code, references: &References, sites: &[(Addr, Abi, Calls)]) -> BTreeSet<Addr> {
     let mut resolver = Resolver::new(code, references);
     let mut places = BTreeSet::new();
@@ -55,7 +55,7 @@ pub fn places(code: &Code, references: &References, sites: &[(Addr, Abi, Calls)]
     places
 }
 
-/// Whether an instruction makes memory executable, given what it says of the protection.
+/// Returns whether an instruction makes memory executable, given its protection argument.
 fn makes(image: &Image, at: Addr, numbers: &Resolved) -> bool {
     let Some(loaded) = image.object_at(at) else { return false };
     let interpreter = image.interpreter().is_some_and(|interpreter| interpreter.base == loaded.base);

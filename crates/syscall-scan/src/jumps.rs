@@ -1,12 +1,12 @@
-//! The computed jumps of a program and their targets, looked at again when what they follow from changes.
+//! The computed jumps of a program and their targets, resolved again when the code that they follow from changes.
 //!
-//! Most follow from the chain of blocks just in front of the jump, by itself or with the numbers that registers hold
-//! there ([`targets_along`]); the others from the flow of values through whole functions ([`targets`]).
+//! Most targets follow from the chain of blocks just before the jump, alone or with the numbers that registers hold
+//! there ([`targets_along`]). The others follow from the flow of values through whole functions ([`targets`]).
 //!
-//! The address of a jump table may wait in the frame until it is used, beside objects whose addresses are given
-//! away. A jump that is lost for that reason is looked at again under the assumption that what holds an address
-//! of constant memory there is left alone: a table of jumps is of use to its own function only, so that no
-//! object which others write to holds its address.
+//! The address of a jump table may wait in the frame until it is used, next to objects whose addresses escape. A jump
+//! that is lost for that reason is analysed again under the assumption that nothing overwrites a slot with an address
+//! of constant memory: only its own function uses a jump table, so that no object that others write to holds its
+//! address.
 
 use std::cell::LazyCell;
 use std::cmp::Reverse;
@@ -21,69 +21,70 @@ use crate::image::Addr;
 use crate::parallel::share;
 use crate::switches::{OwnTables, Targets, among_own_tables, targets, targets_along};
 
-/// The computed jumps so far.
+/// The computed jumps found so far.
 #[derive(Default)]
 pub(crate) struct Jumps {
     jumps: FxHashMap<ExitId, Jump>,
-    /// The functions that have any.
+    /// The functions that contain computed jumps.
     functions: FxHashMap<Addr, Members>,
-    /// The targets whose words of data were claimed last. Jumps of one interpreter have the same.
+    /// The targets whose words of data were claimed last. The jumps of one interpreter share their targets.
     claimed: Vec<Addr>,
 }
 
 /// A computed jump.
 #[derive(Default)]
 struct Jump {
-    /// The functions that it is in, by rising address.
+    /// The functions that contain it, by rising address.
     functions: Vec<Addr>,
-    /// What its targets were derived from last.
+    /// The code that its targets were last derived from.
     basis: Option<Basis>,
-    /// The fingerprint of its functions when its targets were last looked for among their own tables.
+    /// The fingerprint of its functions at the last search for its targets in their own tables.
     tried_own_tables: Option<Fingerprint>,
-    /// Whether its targets are not known.
+    /// Whether its targets are unknown.
     lost: bool,
     /// Whether it leaves its functions.
     leaves: bool,
 }
 
-/// The code that targets were derived from, by its fingerprint: while that is the same, so are the targets.
+/// The code that targets were derived from, by its fingerprint: an equal fingerprint means equal targets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Basis {
-    /// The chains of blocks in front of it.
+    /// The chains of blocks before it.
     Chains(Fingerprint),
     /// All blocks of its functions.
     Functions(Fingerprint),
 }
 
-/// What is known of a function with computed jumps.
+/// Known facts about a function with computed jumps.
 struct Members {
-    /// How many blocks it has.
+    /// The number of its blocks.
     blocks: usize,
     fingerprint: Fingerprint,
     /// Its jumps, by their numbers.
     jumps: Vec<OwnJump>,
 }
 
-/// A jump in one of its functions.
+/// A computed jump, as seen in one of its functions.
 struct OwnJump {
     id: ExitId,
-    /// The blocks in front of it, see [`Function::chain_to`], and their fingerprint.
+    /// The blocks before it, see [`Function::chain_to`], and their fingerprint.
     chain: Function,
     fingerprint: Fingerprint,
 }
 
 impl Jumps {
-    /// The jumps whose targets are not known.
+    /// Returns the jumps whose targets are unknown.
     pub(crate) fn lost(&self) -> impl Iterator<Item = ExitId> {
         self.jumps.iter().filter(|(_, jump)| jump.lost).map(|(&id, _)| id)
     }
 
-    /// The jumps that leave their functions.
+    /// Returns the jumps that leave their functions.
     pub(crate) fn leaving(&self) -> impl Iterator<Item = ExitId> {
         self.jumps.iter().filter(|(_, jump)| jump.leaves).map(|(&id, _)| id)
     }
 
-    /// Finds the targets of computed jumps whose code has changed since the last time. Returns whether any are new.
+    /// Finds the targets of computed jumps whose code has changed since the last call. Returns whether any target is
+    /// new.
     pub(crate) fn follow(&mut self, code: &mut Code) -> bool {
         let mut pending: Vec<ExitId> = self.update(code).into_iter().collect();
         pending.retain(|&id| match self.jumps[&id].basis {
@@ -106,7 +107,7 @@ impl Jumps {
                 Basis::Functions(self.fingerprint(id))
             };
             let jump = self.jumps.entry(id).or_default();
-            // One that constants decide may do so no longer at any time.
+            // Constants may cease to decide a jump at any time.
             jump.basis = (!code.is_decided(id)).then_some(basis);
             jump.tried_own_tables = None;
             any |= self.note(code, id, targets);
@@ -114,8 +115,8 @@ impl Jumps {
         any
     }
 
-    /// Looks for the targets of jumps that are lost among the tables of their own functions ([`among_own_tables`]).
-    /// Returns whether any are new.
+    /// Searches the tables of their own functions for the targets of lost jumps ([`among_own_tables`]). Returns whether
+    /// any target is new.
     pub(crate) fn follow_lost(&mut self, code: &mut Code) -> bool {
         let mut lost: Vec<ExitId> =
             self.lost().filter(|id| Some(self.fingerprint(*id)) != self.jumps[id].tried_own_tables).collect();
@@ -135,22 +136,22 @@ impl Jumps {
         any
     }
 
-    /// How many blocks the functions of a jump have.
+    /// Returns the number of blocks in the functions of a jump.
     fn blocks(&self, id: ExitId) -> usize {
         self.members(id).map(|known| known.blocks).sum()
     }
 
-    /// The fingerprint of the functions of a jump.
+    /// Returns the fingerprint of the functions of a jump.
     fn fingerprint(&self, id: ExitId) -> Fingerprint {
         Fingerprint::of_all(self.members(id).map(|known| known.fingerprint))
     }
 
-    /// The fingerprint of the chains in front of a jump in its functions.
+    /// Returns the fingerprint of the chains before a jump in its functions.
     fn chains(&self, id: ExitId) -> Fingerprint {
         Fingerprint::of_all(self.own(id).map(|(_, own)| own.fingerprint))
     }
 
-    /// A jump as its functions have it: once in each, unless instructions there lie within others.
+    /// Returns a jump as seen by its functions: once per function, unless instructions overlap there.
     fn own(&self, id: ExitId) -> impl Iterator<Item = (Addr, &OwnJump)> {
         let functions = self.jumps.get(&id).into_iter().flat_map(|jump| &jump.functions);
         functions.flat_map(move |&entry| {
@@ -165,7 +166,7 @@ impl Jumps {
         functions.filter_map(|entry| self.functions.get(entry))
     }
 
-    /// Brings up to date which jumps there are in which functions. Returns the jumps of those that have changed.
+    /// Updates the computed jumps of each function. Returns the jumps of changed functions.
     fn update(&mut self, code: &mut Code) -> FxHashSet<ExitId> {
         let changed = code.take_changed();
         let code = &*code;
@@ -198,7 +199,7 @@ impl Jumps {
         jumps
     }
 
-    /// Whether a look at all functions finds nothing else.
+    /// Returns whether a fresh look at all functions finds nothing new.
     fn knows_all(&self, code: &Code) -> bool {
         let mut entries = code.entries().map(|(entry, _)| entry).filter(|&entry| code.entry(entry).is_some());
         entries.all(|entry| {
@@ -212,9 +213,9 @@ impl Jumps {
         })
     }
 
-    /// Looks for the targets of a jump, and tells whether the chains in front of it gave them by themselves. In each of its
-    /// functions, the chain may do so, by itself or with the numbers that registers hold in front of it; else the flow of
-    /// values through the whole function does.
+    /// Finds the targets of a jump. Also returns whether the chains before it sufficed. In each of its functions, the
+    /// chain is tried first, alone and then with the numbers that registers hold before it, and then the flow of values
+    /// through the whole function.
     fn look_for(&self, flows: &mut Flows, id: ExitId) -> (Targets, bool) {
         let at = flows.code.exit(id).at;
         let (mut along, mut open, mut by_chains) = (Targets::Leaves, Vec::new(), true);
@@ -232,8 +233,8 @@ impl Jumps {
         (along.join(targets(flows, at, &open)), by_chains)
     }
 
-    /// Looks at jumps with `look`, those of the same functions on the same thread. `begin` makes what a thread keeps from
-    /// one jump to the next.
+    /// Applies `look` to jumps, with those of the same functions on the same thread. `begin` creates the context that a
+    /// thread keeps from one jump to the next.
     fn look<K, F: Send>(
         &self,
         jumps: &[ExitId],
@@ -252,14 +253,14 @@ impl Jumps {
         found.into_iter().flatten().collect()
     }
 
-    /// Takes what has been found out about a jump. Returns whether it has new targets.
+    /// Records the targets of a jump. Returns whether any is new.
     fn note(&mut self, code: &mut Code, id: ExitId, targets: Targets) -> bool {
         let Some(jump) = self.jumps.get_mut(&id) else { return false };
         jump.lost = targets == Targets::Unknown && !code.is_decided(id);
         jump.leaves = targets == Targets::Leaves;
         let Targets::Known { targets, table } = targets else { return false };
         if table && targets != self.claimed {
-            // A pointer to the beginning of a function may be just that.
+            // A pointer to the start of a function may be an ordinary function pointer.
             let is_middle = |target| {
                 let extent = code.image.extent_around(target);
                 extent.is_none_or(|extent| extent.start != target) && !code.image.is_function(target)
@@ -288,7 +289,7 @@ impl Members {
         Members { blocks: function.blocks.len(), fingerprint: function.fingerprint(), jumps }
     }
 
-    /// Its jumps, with the fingerprints of what is in front of them.
+    /// Returns its jumps, with the fingerprints of the blocks before them.
     fn fingerprints(&self) -> impl Iterator<Item = (ExitId, Fingerprint)> {
         self.jumps.iter().map(|own| (own.id, own.fingerprint))
     }
@@ -302,7 +303,7 @@ mod tests {
     use crate::image::{Image, Object, Process};
     use crate::reach::reach;
 
-    /// In BusyBox, chains miss no target that whole functions find.
+    /// Chains miss no target in BusyBox that whole functions find.
     #[test]
     fn chains_tell_what_functions_tell() {
         for machine in ["i386", "amd64", "armhf", "arm64"] {

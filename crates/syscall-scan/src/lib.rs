@@ -1,24 +1,25 @@
 /*!
 Finds the system calls that a program can make, from its machine code.
 
-[`loader`] finds the files of a process: an executable, its interpreter, the libraries that it needs and those
-that it may load by name. [`scan`] takes them, stripped or not, through these phases:
+[`loader`] finds the files of a process: an executable, its interpreter, its libraries and the libraries that it may
+load by name. [`scan`] processes these files, stripped or not, in four phases:
 
-1. [`image`]: all files in one address space, relocated as the dynamic linker does it;
-2. [`reach`](mod@reach): the code that can run, decoded from the entry points ([`code`]), with the targets of
-   computed jumps found by constant propagation ([`flow`]), and what code asks for by name ([`by_name`]);
-3. [`resolve`]: at each instruction that enters the kernel, the numbers that its register can hold, asked
-   of callers where a wrapper passes them on; and [`calls`]: the arguments that go with each;
-4. [`report`]: the result as a section of a plan, or for people.
+1. [`image`]: links all files in one address space, like the dynamic linker;
+2. [`reach`](mod@reach): decodes the reachable code from the entry points ([`code`]), finds the targets of computed
+   jumps by constant propagation ([`flow`]), and adds the libraries and functions that code requests by name
+   ([`by_name`]);
+3. [`resolve`]: finds the possible numbers in the register of each instruction that enters the kernel, in the callers if
+   a wrapper passes the number on; [`calls`] adds the arguments of each number;
+4. [`report`]: converts the result to a section of a plan, or to text for people.
 
-Plans are then worked on: [`assume`] settles what was not resolved, [`filter`] makes seccomp profiles and the
-like of them, [`diff`] compares two.
+Other modules use plans: [`assume`] resolves remaining places, [`filter`] makes filters such as seccomp profiles, and
+[`diff`] compares two plans.
 
-The key decision is to be sound first. A number is never guessed: a site either has the set of all its
-numbers, or it is listed as unresolved with the reason, and then the result says that it is incomplete.
+The key decision is that soundness comes first. A number is never guessed: a site either has the set of all its numbers,
+or it is listed as unresolved with the reason, and the result is marked incomplete.
 
-What is not part of the files does not count: libraries that the environment names (`LD_PRELOAD`, `LD_AUDIT`,
-`LD_LIBRARY_PATH`), and the programs that a program starts, which are scanned by themselves.
+Only the files count. Libraries that the environment names (`LD_PRELOAD`, `LD_AUDIT`, `LD_LIBRARY_PATH`) are ignored,
+and the programs that a program starts have to be scanned separately.
 */
 
 pub mod abi;

@@ -1,8 +1,8 @@
-//! From a program in a root file system to all the files of its process.
+//! Loading: from a program in a root file system to all files of its process.
 //!
-//! What a program needs is loaded as the dynamic linker loads it. Libraries that it may load later, by a name in its
-//! data, are put into the process as well. They count once code asks for them ([`crate::by_name`]), so that nothing
-//! has to be loaded, linked and explored again.
+//! The files that a program needs are loaded as the dynamic linker loads them. Libraries that it may load later, by a
+//! name in its data, are added to the process as well. They count once code requests them ([`crate::by_name`]), so that
+//! nothing has to be loaded, linked and explored again.
 //!
 //! Libraries are read once and shared by all processes.
 
@@ -19,20 +19,20 @@ use crate::image::{Asker, Dynamic, Member, MemberIndex, Named, Object, Process};
 use crate::search::{Asking, Directories, candidates};
 use crate::sysroot::Sysroot;
 
-/// How many files a process may have. Desktop programs have some hundred.
+/// Maximum number of files in a process. Desktop programs have some hundred.
 const MAX_MEMBERS: usize = 4096;
 
-/// How the C library of GNU names modules of the name service switch. It puts their names together when it
-/// runs, so that this is the only string there is.
+/// Patterns of glibc for the names of name service switch modules. It composes the names at run time, so that no other
+/// string names them.
 const NSS_PATTERNS: [&str; 2] = ["libnss_%s.so%s", "libnss_"];
 
-/// The services of the name service switch that are tried where `/etc/nsswitch.conf` does not say.
+/// The services of the name service switch that are tried if `/etc/nsswitch.conf` names none.
 const NSS_DEFAULTS: [&str; 6] = ["files", "dns", "compat", "nis", "nisplus", "db"];
 
-/// The function that the C library of GNU asks a character conversion module for first.
+/// The function that glibc looks up first in a character conversion module.
 const GCONV_INIT: &str = "gconv_init";
 
-/// What the user says about names that the program does not tell.
+/// Libraries that the user names because the program's code does not reveal them.
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
     /// Libraries that every program may load, by name or path.
@@ -41,13 +41,13 @@ pub struct Extra {
     pub directories: Vec<Given>,
 }
 
-/// A library or a directory of libraries that the user names, and who asks for it by a name that is not known:
-/// `plugin.so`, or `plugin.so@/usr/bin/program:0x1234`.
+/// A library or a directory of libraries that the user names, and optionally the place that loads it by an unknown
+/// name: `plugin.so`, or `plugin.so@/usr/bin/program:0x1234`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Given {
     /// The library or the directory.
     pub name: String,
-    /// The place that asks for it.
+    /// The place that loads it.
     pub asker: Option<Asker>,
 }
 
@@ -60,8 +60,8 @@ impl FromStr for Given {
             None => (text, None),
         };
         match asker {
-            _ if name.is_empty() => Err("expected a name in front of @".to_owned()),
-            Some(None) => Err("expected @FILE, @0xADDRESS or @FILE:0xADDRESS behind the name".to_owned()),
+            _ if name.is_empty() => Err("expected a name before @".to_owned()),
+            Some(None) => Err("expected @FILE, @0xADDRESS or @FILE:0xADDRESS after the name".to_owned()),
             asker => Ok(Given { name: name.to_owned(), asker: asker.flatten() }),
         }
     }
@@ -73,39 +73,39 @@ pub struct Loader {
     root: Sysroot,
     directories: Directories,
     extra: Extra,
-    /// Libraries by path, links followed; `None` if it cannot be read.
+    /// Libraries by path with links resolved; `None` if a library cannot be read.
     libraries: Mutex<FxHashMap<PathBuf, Option<Arc<Object>>>>,
-    /// What the character conversion modules of a directory import; see [`Loader::conversions`].
+    /// The imports of the character conversion modules of a directory; see [`Loader::conversions`].
     conversions: Mutex<FxHashMap<(PathBuf, Machine), Arc<Conversions>>>,
 }
 
-/// The character conversion modules of the C library of GNU.
+/// The character conversion modules of glibc.
 #[derive(Debug, Default)]
 struct Conversions {
     /// The functions that they call.
     imports: Vec<Box<[u8]>>,
-    /// Those that may enter the kernel themselves.
+    /// The modules that may enter the kernel themselves.
     suspicious: Vec<PathBuf>,
 }
 
-/// A process being put together.
+/// A process under construction.
 struct Assembly<'l> {
     loader: &'l Loader,
     process: Process,
-    /// By member, how it was loaded.
+    /// The load of each member.
     loads: Vec<Load>,
     by_path: FxHashMap<PathBuf, MemberIndex>,
     musl: bool,
     machine: Machine,
 }
 
-/// How a member was loaded.
+/// The circumstances of a member's load.
 struct Load {
-    /// Its directory, links followed.
+    /// Its directory, with links resolved.
     origin: PathBuf,
-    /// The member that first asked for it.
+    /// The member that first requested it.
     by: Option<MemberIndex>,
-    /// Whether what it needs has been loaded.
+    /// Whether its dependencies have been loaded.
     is_complete: bool,
 }
 
@@ -116,7 +116,7 @@ impl Load {
 }
 
 impl Loader {
-    /// A loader for the programs of a root file system.
+    /// Creates a loader for the programs of a root file system.
     pub fn new(root: Sysroot, extra: Extra) -> Loader {
         Loader {
             directories: Directories::of(&root),
@@ -127,13 +127,13 @@ impl Loader {
         }
     }
 
-    /// The root file system.
+    /// Returns the root file system.
     pub fn root(&self) -> &Sysroot {
         &self.root
     }
 
-    /// Puts together the process of a program, or of a library by itself. `path` is where it lies in the root
-    /// file system, links followed; `file` is how reports name it.
+    /// Builds the process of a program, or of a library by itself. `path` is its path in the root file system with
+    /// links resolved; reports call it `file`.
     ///
     /// # Errors
     /// If a file that it needs is missing or cannot be read.
@@ -162,14 +162,14 @@ impl Loader {
         Ok(assembly.process)
     }
 
-    /// The paths of the shared objects in a directory of the root file system.
+    /// Returns the paths of the shared objects in a directory of the root file system.
     pub fn shared_objects(&self, directory: &Path) -> Vec<String> {
         let names = self.root.names(directory).into_iter();
         let shared = names.filter(|name| name.to_string_lossy().contains(".so"));
         shared.map(|name| directory.join(name).to_string_lossy().into_owned()).collect()
     }
 
-    /// A library, read once.
+    /// Returns a library, which is read once.
     fn library(&self, path: &Path) -> Option<Arc<Object>> {
         let lock = || self.libraries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(path) {
@@ -184,8 +184,8 @@ impl Loader {
         lock().entry(path.to_owned()).or_insert(object).clone()
     }
 
-    /// Reads the debugging file of an object, which tells how large its variables are. One that is installed
-    /// here for the very same object is as good as one in the root file system.
+    /// Reads the debugging file of an object, which has the sizes of its variables. A file installed on this machine
+    /// for the identical object serves as well as one in the root file system.
     fn read_debugging_file(&self, object: &mut Object) {
         let Some(path) = object.debugging_file() else { return };
         let here = || kcli::read_file_if(&path, Object::is_object).ok();
@@ -194,7 +194,7 @@ impl Loader {
         }
     }
 
-    /// The services that `/etc/nsswitch.conf` names.
+    /// Returns the services that `/etc/nsswitch.conf` names.
     fn services(&self) -> Vec<String> {
         let text = self.root.text("/etc/nsswitch.conf");
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or(""));
@@ -208,8 +208,8 @@ impl Loader {
         services
     }
 
-    /// The character conversion modules in a directory, taken together: there are hundreds, which convert
-    /// bytes in memory and call the C library for more of that.
+    /// Returns the character conversion modules in a directory, taken together: there are hundreds, which convert bytes
+    /// in memory and call the C library for further conversions.
     fn conversions(&self, directory: &Path, machine: Machine) -> Arc<Conversions> {
         let key = (directory.to_owned(), machine);
         let lock = || self.conversions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -261,7 +261,7 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Loads what the user has named.
+    /// Loads the libraries that the user has named.
     fn load_extra(&mut self) -> Result<(), Error> {
         let loader = self.loader;
         let mut paths: Vec<String> = loader.extra.libraries.iter().map(|given| given.name.clone()).collect();
@@ -273,7 +273,7 @@ impl Assembly<'_> {
             let base = name.rsplit('/').next().unwrap_or(&name);
             self.process.given.push(base.to_owned());
             let Some(member) = self.find(&name, MemberIndex::FIRST) else {
-                // A directory may hold libraries of several machines; a name that is given is meant.
+                // A directory may hold libraries for several machines, but a library named by itself must match.
                 if index < named && !self.exists_elsewhere(&name) {
                     return Err(Error::Missing { name, by: "--dlopen".to_owned() });
                 }
@@ -287,14 +287,14 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Whether a library exists, if not for this machine.
+    /// Returns whether a library exists, possibly for another machine.
     fn exists_elsewhere(&self, name: &str) -> bool {
         name.contains('/') && self.loader.root.is_file(Path::new(name))
             || !name.contains('/')
                 && self.paths(name, MemberIndex::FIRST).iter().any(|p| self.loader.root.is_file(p))
     }
 
-    /// Puts libraries into the process that members may ask for later, by names that are in their data.
+    /// Adds the libraries to the process that members may request later, by names in their data.
     fn load_by_name(&mut self) {
         let mut found: FxHashSet<String> = FxHashSet::default();
         let mut tried: FxHashSet<(String, MemberIndex)> = FxHashSet::default();
@@ -305,7 +305,7 @@ impl Assembly<'_> {
             next += 1;
             let object = Arc::clone(&self.process.members[asking.get()].object);
             if !asks && self.process.members.iter().any(|member| member.object.asks_by_name()) {
-                // Whoever asks may have been given the name by those that came before.
+                // An earlier member may have passed the name to the requesting one.
                 (asks, next) = (true, 0);
                 continue;
             }
@@ -313,7 +313,7 @@ impl Assembly<'_> {
                 continue;
             }
             for name in &object.library_names {
-                // Linkers let one string be the end of another.
+                // Linkers merge strings: one may be the tail of another.
                 let base = name.rsplit_once('/').map(|(_, base)| base);
                 for name in [Some(name.as_str()), base].into_iter().flatten() {
                     let load = |assembly: &mut Self, asking| {
@@ -342,7 +342,8 @@ impl Assembly<'_> {
         }
     }
 
-    /// Who may ask for a name that is in the data of another member, and has directories of its own to look in.
+    /// Returns the members that may request a name in another member's data and that have search directories of their
+    /// own.
     fn askers(&self, holder: MemberIndex) -> Vec<MemberIndex> {
         let looks = |object: &Object| {
             let directories = |dynamic: &Dynamic| dynamic.runpath.is_some() || dynamic.rpath.is_some();
@@ -371,13 +372,13 @@ impl Assembly<'_> {
         }
     }
 
-    /// Puts a library and what it needs into the process, to be asked for by any of these strings. Where a file
-    /// is missing it cannot be loaded, and is not.
+    /// Adds a library and its dependencies to the process, to be requested by any of `strings`. If a dependency is
+    /// missing, the library cannot be loaded, and is not added.
     fn load_named(&mut self, name: &str, strings: Vec<String>, asking: MemberIndex) -> Option<MemberIndex> {
         let (members, known) = (self.process.members.len(), self.process.members.clone());
         let member = self.find(name, asking)?;
         if self.load_closure(member).is_err() {
-            // Take back what was loaded for nothing.
+            // Undo the loads.
             self.by_path.retain(|_, member| member.get() < members);
             self.loads.truncate(members);
             self.process.members = known;
@@ -388,7 +389,7 @@ impl Assembly<'_> {
         Some(member)
     }
 
-    /// Loads what a member needs, breadth first.
+    /// Loads the dependencies of a member, breadth first.
     fn load_closure(&mut self, first: MemberIndex) -> Result<(), Error> {
         let mut closure = IndexSet::from([first]);
         let mut next = 0;
@@ -410,19 +411,19 @@ impl Assembly<'_> {
         Ok(())
     }
 
-    /// Says that members and all that they need are there when the program starts.
+    /// Marks members and all their dependencies as loaded at program start.
     fn start(&mut self, members: &[MemberIndex]) {
         for member in self.process.closure(members) {
             self.process.members[member.get()].at_start = true;
         }
     }
 
-    /// The member that a name stands for when `asking` asks, added if it is new.
+    /// Returns the member that a name denotes for `asking`, added if it is new.
     fn find(&mut self, name: &str, asking: MemberIndex) -> Option<MemberIndex> {
         if name.is_empty() {
             return None;
         }
-        // musl is all its libraries in one, and its own interpreter.
+        // musl combines all its libraries in one file, which is also its interpreter.
         let builtin = ["libc.", "libpthread.", "librt.", "libm.", "libdl.", "libutil.", "libxnet."];
         if self.musl && builtin.iter().any(|prefix| name.starts_with(prefix)) {
             return self.process.interpreter;
@@ -452,7 +453,7 @@ impl Assembly<'_> {
         None
     }
 
-    /// The files that glibc takes in place of a library on processors of some kind, `x86-64-v3` say.
+    /// Returns the files that glibc uses in place of a library on some processors, such as `x86-64-v3`.
     fn variants(&self, path: &Path, name: &str) -> Vec<String> {
         let root = &self.loader.root;
         let Some(directory) = path.parent().filter(|_| !self.musl) else { return Vec::new() };
@@ -462,7 +463,7 @@ impl Assembly<'_> {
         paths.filter(|path| root.is_file(path)).map(|path| path.display().to_string()).collect()
     }
 
-    /// The paths to try for a name.
+    /// Returns the paths to try for a name.
     fn paths(&self, name: &str, asking: MemberIndex) -> Vec<PathBuf> {
         let mut chain = Vec::new();
         let mut next = Some(asking);
@@ -490,7 +491,7 @@ impl Assembly<'_> {
     }
 }
 
-/// Whether an interpreter is that of musl.
+/// Returns whether an interpreter is that of musl.
 fn is_musl(interpreter: &str) -> bool {
     interpreter.rsplit('/').next().is_some_and(|name| name.starts_with("ld-musl"))
 }

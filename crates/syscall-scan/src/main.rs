@@ -1,4 +1,4 @@
-//! The command: programs in, a plan out.
+//! The command: reads programs, prints a plan.
 
 use std::io::Write;
 use std::path::Path;
@@ -11,7 +11,7 @@ use syscall_scan::diff::Difference;
 use syscall_scan::filter::{Action, Filter, seccomp, systemd};
 use syscall_scan::{abi, report};
 
-/// Allocates for many threads at once.
+/// An allocator for many threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -20,13 +20,13 @@ mod targets;
 
 use options::{Command, DiffFormat, DiffOptions, Format, Options};
 
-/// How many unresolved places are named on standard error; the plan has all of them.
+/// Maximum number of unresolved places named on standard error; the plan lists all.
 const MAX_NAMED: usize = 10;
 
-/// The formats that filters have.
+/// The formats of filters.
 const FILTERS: &str = "--format seccomp or systemd";
 
-/// The calls by which a process becomes another program.
+/// The calls that execute another program.
 const STARTS_OTHERS: [&str; 2] = ["execve", "execveat"];
 
 fn main() -> ExitCode {
@@ -69,14 +69,14 @@ fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The filter that a plan makes. One that is known to stop programs is refused.
+/// Converts a plan to a filter. Refuses a filter that is known to stop programs.
 fn filter(syscalls: &Syscalls, options: &Options) -> Result<Filter, Failure> {
     let incomplete = syscalls.abis.iter().filter(|(_, calls)| !calls.complete);
     let incomplete: Vec<String> = incomplete.map(|(abi, _)| abi.to_string()).collect();
     if !incomplete.is_empty() && !options.filter.allow_incomplete {
         return Err(Failure::bad_input(format!(
-            "the calls for {} are incomplete, and a filter would stop the programs: settle what is unresolved \
-             with --assume, or make one all the same with --allow-incomplete",
+            "the calls for {} are incomplete, and a filter may stop the programs: resolve the remaining places with \
+             --assume, or pass --allow-incomplete",
             incomplete.join(", ")
         )));
     }
@@ -85,14 +85,14 @@ fn filter(syscalls: &Syscalls, options: &Options) -> Result<Filter, Failure> {
     let starts = |call: &Call| call.name.as_deref().is_some_and(|name| STARTS_OTHERS.contains(&name));
     if syscalls.abis.values().flat_map(|calls| &calls.calls).any(starts) {
         eprintln!(
-            "syscall-scan: warning: the programs may start others, which inherit the filter: scan those programs in the \
-             same command"
+            "syscall-scan: warning: the programs may start others, which inherit the filter: scan all of them in one \
+             command"
         );
     }
     Ok(Filter::new(syscalls, filter.action.unwrap_or(Action::ERRNO), filter.args, &filter.also))
 }
 
-/// Warns of options that the format leaves without effect.
+/// Warns about options that have no effect with the chosen format.
 fn warn_of_ignored(options: &Options) {
     let filter = &options.filter;
     let is_filter = matches!(options.format, Format::Seccomp | Format::Systemd);
@@ -112,7 +112,7 @@ fn warn_of_ignored(options: &Options) {
     }
 }
 
-/// Refuses what is the name of no system call.
+/// Refuses a name that no system call has.
 fn check_name(call: &str) -> Result<(), Failure> {
     let known = Abi::ALL.iter().any(|&abi| abi::number(abi, call).is_some());
     if known { Ok(()) } else { Err(Failure::bad_input(format!("{call}: no system call of this name"))) }
@@ -129,7 +129,7 @@ fn why(options: &Options) -> Result<(), Failure> {
     for (file, chain) in targets::why_all(options, call)? {
         match chain {
             Some(chain) => write!(output, "{file}:\n{chain}")?,
-            None => writeln!(output, "{file}: no place is known to make {call}")?,
+            None => writeln!(output, "{file}: no known place makes {call}")?,
         }
     }
     output.commit()?;
@@ -164,7 +164,7 @@ fn main_diff(options: &DiffOptions) -> ExitCode {
     }
 }
 
-/// The plan on standard input, if one is piped there.
+/// Reads the plan from standard input, if one is piped.
 fn read_plan(options: &Options) -> Result<Plan, Failure> {
     let is_program = options.files.iter().any(|file| file == Path::new("-"));
     let plan = if is_program || !is_piped_stdin() {
@@ -174,13 +174,13 @@ fn read_plan(options: &Options) -> Result<Plan, Failure> {
     };
     if options.files.is_empty() && options.root.is_none() && plan.syscalls.is_none() {
         return Err(Failure::bad_input(
-            "nothing to do: name a program, or pipe in a plan that has system calls (see --help)",
+            "nothing to do: name a program, or pipe in a plan with system calls (see --help)",
         ));
     }
     Ok(plan)
 }
 
-/// Says on standard error what makes the plan incomplete, and where code may run that is in no file.
+/// Reports on standard error why the plan is incomplete, and where code may run that is in no file.
 fn warn(found: &Syscalls) {
     for (abi, calls) in &found.abis {
         let mut files: IndexMap<&str, Vec<&Place>> = IndexMap::new();
@@ -191,8 +191,8 @@ fn warn(found: &Syscalls) {
             let place = report::place(&places[0].file, &places[0].address, &places[0].function);
             let count = places.len();
             eprintln!(
-                "syscall-scan: note: memory is made executable at {count} places, first at {place}; the plan lacks \
-                 the calls of code that is put there"
+                "syscall-scan: note: {count} places make memory executable, the first at {place}; the plan lacks \
+                 the calls of code generated there"
             );
         }
         if calls.complete {

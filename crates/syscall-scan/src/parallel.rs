@@ -1,12 +1,12 @@
-//! Work on all threads.
+//! Distribution of work over all threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-/// Does pieces of work, of which each thread takes the next one when it is done with one, so that the largest are best
-/// put first. `begin` makes what a thread keeps from one piece to the next. Returns the results in the order of the
-/// pieces.
+/// Works on all pieces on several threads. Each thread takes the next piece when it has finished one, so that large
+/// pieces are best listed first. `begin` creates the context that a thread keeps from one piece to the next. Returns
+/// the results in the order of the pieces.
 pub(crate) fn share<P: Sync, K, R: Send>(
     pieces: &[P],
     begin: impl Fn() -> K + Sync,

@@ -1,4 +1,4 @@
-//! Which programs to scan: files that are named, or all that a root file system has.
+//! The programs to scan: named files, or all programs of a root file system.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,21 +9,20 @@ use crate::image::{Object, Process};
 use crate::loader::Loader;
 use crate::sysroot::Sysroot;
 
-/// How often an interpreter may be a script itself, as in Linux.
+/// Maximum depth of interpreters that are scripts themselves, as in Linux.
 const MAX_SCRIPTS: usize = 4;
 
-/// Where `env` looks for the program that it starts, when nobody says otherwise.
+/// The directories in which `env` looks for a program by default.
 const PATH: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
-/// Directories of a running system that hold no files of its own.
+/// Directories of a running system without files of its own.
 const VIRTUAL: [&str; 4] = ["/dev", "/proc", "/run", "/sys"];
 
-/// The processes that a file makes when it is executed: one, but for scripts that name their interpreter by
-/// way of `env`. `path` is where it lies in the root file system, links followed, if it does; `file` is how
-/// reports name it.
+/// Returns the processes of an executed file: one, except for scripts that name their interpreter through `env`. `path`
+/// is the path of the file in the root file system with links resolved, if it is there; reports call it `file`.
 ///
 /// # Errors
-/// If it is neither a program nor a script, or something that it needs is missing.
+/// If the file is neither a program nor a script, or a dependency is missing.
 pub fn processes(loader: &Loader, bytes: &[u8], path: &Path, file: &str) -> Result<Vec<Process>, Error> {
     if !bytes.starts_with(b"#!") {
         return Ok(vec![loader.load(Object::read(bytes)?, path, file)?]);
@@ -52,8 +51,8 @@ pub fn processes(loader: &Loader, bytes: &[u8], path: &Path, file: &str) -> Resu
     Err(Error::Script)
 }
 
-/// The programs that the first line of a script names: its interpreter, and what `env` starts. `None` if it is no
-/// script.
+/// Returns the programs in the first line of a script: its interpreter, and the program that `env` starts. `None` if
+/// `bytes` is not a script.
 fn interpreters(bytes: &[u8]) -> Option<Vec<PathBuf>> {
     let line = bytes.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let line = String::from_utf8_lossy(line);
@@ -72,18 +71,18 @@ fn find_program(root: &Sysroot, name: &Path) -> Option<PathBuf> {
     PATH.iter().find_map(|directory| root.resolve(&Path::new(directory).join(name)))
 }
 
-/// What a root file system holds.
+/// The contents of a root file system.
 #[derive(Debug, Default)]
 pub struct RootContents {
-    /// The programs, by path, links followed.
+    /// The programs, by path with links resolved.
     pub programs: Vec<PathBuf>,
     /// Scripts, whose interpreters are among the programs.
     pub scripts: usize,
     /// Scripts whose interpreters are missing.
     pub orphans: Vec<PathBuf>,
-    /// Shared objects, which count where programs need them.
+    /// Shared objects, which count if programs need them.
     pub libraries: usize,
-    /// Programs that cannot be read as such, and why.
+    /// Programs that cannot be parsed, with the error.
     pub damaged: Vec<(PathBuf, Error)>,
     /// Files that cannot be read.
     pub unreadable: usize,
@@ -116,7 +115,7 @@ pub fn walk(root: &Sysroot) -> RootContents {
                 }
             } else if metadata.is_file() {
                 let executable = metadata.permissions().mode() & 0o111 != 0;
-                // One file may have several names.
+                // A file may have several names.
                 let new = metadata.nlink() == 1 || seen.insert((metadata.dev(), metadata.ino()));
                 if new {
                     found.add(root, path, executable);
@@ -146,7 +145,7 @@ impl RootContents {
         match Object::read(&bytes) {
             Ok(object) if object.is_library() || !executable => self.libraries += 1,
             Ok(_) => self.programs.push(path),
-            // Objects and kernel modules are no programs, nor are those of other machines.
+            // Relocatable objects, kernel modules and objects for other machines are not programs.
             Err(Error::NotElf | Error::NotExecutable { .. } | Error::OtherMachine { .. }) => self.others += 1,
             Err(error) if executable => self.damaged.push((path, error)),
             Err(_) => self.others += 1,

@@ -1,8 +1,8 @@
-//! All code that the program can reach: exploration and the targets of computed jumps, in turn.
+//! All code that the program can reach: exploration alternates with finding the targets of computed jumps.
 //!
-//! A computed jump needs the values of its function, and the values of a function need all of its code, so
-//! that the two alternate until a fixed point is reached. Words of data that point to code come last: by then most
-//! jump tables are known to be that, and are not mistaken for tables of functions.
+//! The targets of a computed jump require the values of its function, and these values require all code of the
+//! function. Both steps therefore alternate until a fixed point is reached. Words of data that point to code come last:
+//! by then most jump tables are known, and are not mistaken for tables of functions.
 
 use kplan::UnresolvedKind;
 
@@ -11,16 +11,16 @@ use crate::code::Code;
 use crate::image::{Addr, Image, Loaded};
 use crate::jumps::Jumps;
 
-/// Places that lead to code which has not been seen, and what is not known there.
+/// Places that lead to code that was not found, and the missing fact.
 pub type LostPlaces = Vec<(Addr, UnresolvedKind, String)>;
 
-/// What is known of all code that can run.
+/// All code that can run.
 pub struct Reached<'i> {
     /// The code.
     pub code: Code<'i>,
-    /// The places that lead to code which has not been seen.
+    /// The places that lead to code that was not found.
     pub lost: LostPlaces,
-    /// The libraries that are loaded by name and that are not there, and where they are loaded.
+    /// The libraries that are loaded by name but do not exist, with the place that loads them.
     pub absent: Vec<(Addr, String)>,
 }
 
@@ -41,12 +41,12 @@ pub fn reach(image: &Image) -> Reached<'_> {
         }
     }
     code.forget_constants();
-    let jump = "a jump whose targets are not known, so that not all code was seen";
-    let large = "addresses are made of distances here (the large code model), which are not followed";
+    let jump = "the targets of this jump are unknown, so that some code may be missing";
+    let large = "addresses are computed from distances here (large code model), which is not supported";
     let lost = jumps.lost().map(|id| code.exit(id).at);
     let lost = lost.map(|at| (at, UnresolvedKind::Jump, jump.to_owned()));
     let large = code.large_distances().map(|at| (at, UnresolvedKind::Code, large.to_owned()));
-    let go = "made by the Go compiler: methods that types refer to by distances are not followed";
+    let go = "compiled by Go: methods that types refer to by distance are not followed";
     let go_code = image.objects.iter().filter_map(Loaded::code_of_go);
     let methods = go_code.map(|at| (at, UnresolvedKind::Code, go.to_owned()));
     let names_lost = names.lost.into_iter().map(|(at, reason)| (at, UnresolvedKind::Name, reason));

@@ -1,4 +1,4 @@
-//! The result of a scan as a section of a plan, and that section for people and for scripts.
+//! The result of a scan as a section of a plan, and the human-readable and script-readable forms of the section.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -13,10 +13,10 @@ use crate::calls::{KnownArguments, SiteCall};
 use crate::constants;
 use crate::scan::Scan;
 
-/// How many values of one argument the text lists. The plan has them all.
+/// Maximum number of values per argument in the text. The plan has all values.
 const MAX_LISTED: usize = 8;
 
-/// The section `syscalls` of a plan for one program. With `sites`, every site is listed.
+/// Returns the section `syscalls` of a plan for one program. With `sites`, every site is listed.
 pub fn section(file: &str, scan: &Scan, sites: bool) -> Syscalls {
     let abis: BTreeSet<Abi> = scan.sites.iter().map(|site| site.abi).chain([scan.abi]).collect();
     let abis = abis.into_iter().map(|abi| (abi, calls(file, scan, abi, sites)));
@@ -44,7 +44,7 @@ fn calls(file: &str, scan: &Scan, abi: Abi, sites: bool) -> AbiCalls {
             listed.push(kplan::Site { file, address, function, calls, args: args.collect() });
         }
     }
-    // Code that was not seen may use any ABI.
+    // Code that was not found may use any ABI.
     unresolved.extend(scan.lost.iter().cloned());
     let mut calls = AbiCalls {
         complete: unresolved.is_empty(),
@@ -62,12 +62,12 @@ fn merge(calls: &mut BTreeMap<u32, Call>, call: &Call) {
     calls.entry(call.nr).and_modify(|listed| listed.merge(call)).or_insert_with(|| call.clone());
 }
 
-/// Whether anything is known of the arguments of a call.
+/// Returns whether any argument of a call is known.
 fn is_known(call: &Call) -> bool {
     !call.args.is_empty() || !call.operations.is_empty()
 }
 
-/// A call of a site as plans have it.
+/// Converts a call of a site to a call of a plan.
 fn call(abi: Abi, nr: u32, site: &SiteCall) -> Call {
     let name = abi::name(abi, nr);
     let args = arguments(abi, name.unwrap_or_default(), &site.arguments);
@@ -87,7 +87,7 @@ fn arguments(abi: Abi, call: &str, known: &KnownArguments) -> Arguments {
     Arguments { values: values.collect() }
 }
 
-/// The section as text, for people.
+/// Returns the section as human-readable text.
 pub fn text(syscalls: &Syscalls) -> String {
     let mut out = String::new();
     for (abi, calls) in &syscalls.abis {
@@ -119,7 +119,7 @@ pub fn text(syscalls: &Syscalls) -> String {
         }
         for site in &calls.executable {
             let place = place(&site.file, &site.address, &site.function);
-            let _ = writeln!(out, "{place}: makes memory executable: code that is in no file may run there");
+            let _ = writeln!(out, "{place}: makes memory executable: code generated there is not scanned");
         }
         for site in &calls.unresolved {
             let place = place(&site.file, &site.address, &site.function);
@@ -129,7 +129,7 @@ pub fn text(syscalls: &Syscalls) -> String {
     out
 }
 
-/// Arguments in text: `  1={TCGETS,TCSETS} 2={0}`.
+/// Returns arguments as text: `  1={TCGETS,TCSETS} 2={0}`.
 fn values(arguments: &Arguments) -> String {
     let listed = arguments.values.iter().map(|(index, values)| {
         let named = values.iter().take(MAX_LISTED);
@@ -142,8 +142,7 @@ fn values(arguments: &Arguments) -> String {
     if listed.is_empty() { listed } else { format!("  {listed}") }
 }
 
-/// The numbers alone, one a line. `None` if the section has more than one ABI, whose numbers mean different
-/// things.
+/// Returns the numbers only, one per line. `None` if the section has several ABIs, whose numbers mean different calls.
 pub fn numbers(syscalls: &Syscalls) -> Option<String> {
     if syscalls.abis.len() > 1 {
         return None;
@@ -152,7 +151,7 @@ pub fn numbers(syscalls: &Syscalls) -> Option<String> {
     Some(calls.map(|call| format!("{}\n", call.nr)).collect())
 }
 
-/// A place in a program, as `file:address (function)`.
+/// Returns a place in a program as `file:address (function)`.
 pub fn place(file: &str, address: &str, function: &Option<String>) -> String {
     match function {
         Some(function) => format!("{file}:{address} ({function})"),

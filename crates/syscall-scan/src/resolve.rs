@@ -1,9 +1,9 @@
-//! The numbers of a system call: what its register holds, asked of the callers where the function itself
-//! does not say.
+//! The numbers of a system call: the content of its register, followed into the callers if the function itself does not
+//! determine it.
 //!
-//! A value that depends on how the function was called is translated into the terms of each caller, there
-//! into the terms of its callers, and so on, until only numbers are left. A function whose address is taken
-//! has callers that are not known, and its arguments can be anything.
+//! A value that depends on the function's parameters is translated into the terms of each caller, then into the terms
+//! of the caller's callers, and so on, until only numbers are left. An address-taken function has unknown callers, and
+//! its arguments can be anything.
 
 use kflow::values::Element;
 use std::collections::BTreeSet;
@@ -19,78 +19,78 @@ use crate::follow::{Callees, Lost, Stored, Unwritten, calls_of, calls_through, p
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
-/// The most values that a range may stand for.
+/// Maximum number of values in a range.
 const MAX_RANGE: u64 = 64;
 
-/// The most computed calls that pointers are followed through.
+/// Maximum number of computed calls that pointers are followed through.
 const MAX_CALLEES: usize = 64;
 
-/// How long a chain of wrappers may be.
+/// Maximum length of a chain of wrappers.
 pub(crate) const MAX_DEPTH: usize = 24;
 
-/// Why a value is not known.
+/// The reason that a value is unknown.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reason {
-    /// An instruction computes it in a way that is not followed.
+    /// An instruction computes it in a way that the analysis does not model.
     Computed(Addr),
     /// It is an argument of a function that may be called from anywhere.
     Callable {
         /// The function.
         function: Addr,
-        /// Who makes its address known.
+        /// The place that exposes its address.
         taken: Taken,
     },
-    /// It is read from memory, by this instruction.
+    /// This instruction reads it from memory.
     Memory(Addr),
-    /// It is read from memory that others may write to.
+    /// It is read from memory that other code may write to.
     Written {
         /// The instruction that reads it.
         read: Addr,
-        /// Where the address of that memory was lost.
+        /// The place where the address of that memory escapes.
         lost: Addr,
     },
-    /// It comes through too many functions.
+    /// It passes through too many functions.
     Deep,
 }
 
-/// The numbers that a value may be, or why that is not known.
+/// The possible numbers of a value, or the reason that they are unknown.
 pub type Resolved = Result<BTreeSet<u64>, Reason>;
 
-/// Resolves values over all functions.
+/// Resolves values across all functions.
 pub struct Resolver<'f, 'c> {
     flows: Flows<'c>,
     references: &'f References,
-    /// What is being resolved, from the outermost: a function that calls itself with the value that it was
-    /// called with adds nothing.
+    /// The values being resolved, outermost first. A recursive call that passes the function's own argument on adds
+    /// nothing.
     open: Vec<(Addr, Atom)>,
-    /// The variables whose pointers are being followed, from the outermost: one that holds what it is moved on to
-    /// (`p++`, `p = p->next`) has no end.
+    /// The variables whose pointers are being followed, outermost first. A variable that holds its own successor
+    /// (`p++`, `p = p->next`) would be followed without end.
     followed: Vec<Addr>,
-    /// Bookkeeping of the depth-first search, since the innermost value of `open` began: how long `open` was at most,
-    /// and the least index in it that a cycle led back to (Tarjan's low link).
+    /// State of the depth-first search since the innermost value of `open` began: the maximum length of `open`, and the
+    /// lowest index in it that a cycle led back to (Tarjan's low link).
     max_depth: usize,
     low_link: usize,
-    /// What has been resolved. A value that a cycle leads through is kept once the whole cycle is resolved.
+    /// The resolved values. A value on a cycle is kept once the whole cycle is resolved.
     known: FxHashMap<(Addr, Atom), CachedResult>,
-    /// Whether what is not known is left out, see [`Resolver::some_values`].
+    /// Whether unknown values are omitted, see [`Resolver::some_values`].
     lenient: bool,
-    /// The callers of functions whose addresses are taken, where they are known.
+    /// The callers of address-taken functions, if known.
     callers_by_pointer: FxHashMap<Addr, Option<Vec<(Addr, ExitId)>>>,
-    /// The callees of computed calls through which pointers are followed.
+    /// The callees of the computed calls through which pointers are followed.
     callees: Callees,
-    /// The same as `known` for the other value of [`Resolver::lenient`].
+    /// The counterpart of `known` for the other value of [`Resolver::lenient`].
     known_otherwise: FxHashMap<(Addr, Atom), CachedResult>,
 }
 
-/// What was found out about a value.
+/// The result for a value.
 struct CachedResult {
     numbers: Resolved,
-    /// How many values its resolution added to [`Resolver::open`] at most.
+    /// Maximum number of values that its resolution added to [`Resolver::open`].
     depth: usize,
 }
 
 impl<'f, 'c> Resolver<'f, 'c> {
-    /// Nothing resolved so far.
+    /// Creates a resolver without results.
     pub fn new(code: &'c Code<'c>, references: &'f References) -> Resolver<'f, 'c> {
         Resolver {
             flows: Flows::new(code),
@@ -107,59 +107,59 @@ impl<'f, 'c> Resolver<'f, 'c> {
         }
     }
 
-    /// The code.
+    /// Returns the code.
     pub(crate) fn code(&self) -> &'c Code<'c> {
         self.flows.code
     }
 
-    /// What all states share.
+    /// Returns the domain that all states share.
     pub(crate) fn domain(&mut self) -> &mut Domain {
         &mut self.flows.domain
     }
 
-    /// The state of a function in front of an instruction; `None` if control does not get there.
+    /// Returns the state of a function before an instruction; `None` if the instruction is never reached.
     pub(crate) fn before(&mut self, function: Addr, at: Addr) -> Option<State> {
         let flow = self.flows.flow(function);
         self.flows.before(&flow, at)
     }
 
-    /// The same behind an instruction, see [`Flows::after`].
+    /// Returns the state after an instruction, see [`Flows::after`].
     pub(crate) fn after(&mut self, function: Addr, at: Addr) -> Option<State> {
         let flow = self.flows.flow(function);
         self.flows.after(&flow, at).map(|after| after.state)
     }
 
-    /// The numbers that an atom is known to be one of where it is, if they are few.
+    /// Returns the possible numbers of an atom in a state, if they are few.
     pub(crate) fn range(&self, state: &State, atom: Atom) -> Option<impl Iterator<Item = u64> + use<>> {
         let span = state.ranges.get(atom, &self.flows.domain);
         (span.steps() < MAX_RANGE).then(|| span.iter())
     }
 
-    /// Whether what an atom is depends on how the function was called.
+    /// Returns whether the value of an atom depends on the function's caller.
     pub(crate) fn depends_on_caller(&self, atom: Atom) -> bool {
         let domain = &self.flows.domain;
         let root = domain.origins.get(domain.origins.root(atom.origin));
         matches!(root, Origin::Register(_)) && domain.place(atom).is_none()
     }
 
-    /// The numbers that a value may be in front of the instruction at `at`, whatever function it is in.
+    /// Returns the possible numbers of a value before the instruction at `at`, in every function that contains it.
     /// `read` picks the value from the state.
     pub fn numbers(&mut self, at: Addr, read: impl Fn(&State) -> ValueSet) -> Resolved {
         self.read(at, |_, state| read(state))
     }
 
-    /// The numbers that an operand may be in front of the instruction at `at`.
+    /// Returns the possible numbers of an operand before the instruction at `at`.
     pub fn operand(&mut self, at: Addr, operand: Value) -> Resolved {
         self.read(at, |flows, state| flows.operand(state, at, operand))
     }
 
-    /// Those of [`Resolver::numbers`] that are known, whatever else it may be.
+    /// Returns the known numbers among those of [`Resolver::numbers`], even if others are possible.
     pub fn some_numbers(&mut self, at: Addr, read: impl Fn(&State) -> ValueSet) -> BTreeSet<u64> {
         self.leniently(|resolver| resolver.numbers(at, read))
     }
 
-    /// Those numbers that a value of `function` is known to be at times, whatever else it may be: what one caller
-    /// passes counts although another one is not known. `state` and `at` say where.
+    /// Returns the known numbers of a value of `function`, even if others are possible: the number that one caller
+    /// passes counts although another caller is unknown. The value is that in `state`, at `at`.
     pub(crate) fn some_values(
         &mut self,
         function: Addr,
@@ -179,7 +179,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         numbers.unwrap_or_default()
     }
 
-    /// Numbers, or none if they are not known and need not be.
+    /// Returns the numbers, or none if they are unknown and `lenient` is set.
     fn if_known(&self, numbers: Resolved) -> Resolved {
         if self.lenient { Ok(numbers.unwrap_or_default()) } else { numbers }
     }
@@ -199,7 +199,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all)
     }
 
-    /// The numbers that a value of `function` may be. `state` and `at` say where.
+    /// Returns the possible numbers of a value of `function` in `state`, at `at`.
     pub(crate) fn value(&mut self, function: Addr, state: &State, value: &ValueSet, at: Addr) -> Resolved {
         if *value == ValueSet::Any {
             return self.if_known(Err(Reason::Computed(at)));
@@ -217,8 +217,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all)
     }
 
-    /// The numbers that a value of `function` may be that depends on how the function was called, or on
-    /// what others wrote to memory.
+    /// Returns the possible numbers of a value of `function` that depends on its callers or on writes to memory by
+    /// other code.
     fn of_callers(&mut self, function: Addr, atom: Atom) -> Resolved {
         let key = (function, atom);
         if let Some(known) = self.known.get(&key) {
@@ -241,7 +241,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         self.open.push(key);
         let numbers = self.of_origin(function, atom);
         self.open.pop();
-        // In a cycle that leads back to a value which is still open, these are not all numbers yet.
+        // In a cycle back to a value that is still open, these are not yet all numbers.
         if self.low_link >= own {
             self.low_link = usize::MAX;
             if numbers != Err(Reason::Deep) {
@@ -284,7 +284,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(numbers.into_iter().map(plus).collect())
     }
 
-    /// The numbers that an argument of a function may be.
+    /// Returns the possible numbers of an argument of a function.
     fn of_arguments(&mut self, function: Addr, atom: Atom) -> Resolved {
         let code = self.flows.code;
         let mut all = BTreeSet::new();
@@ -310,7 +310,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all)
     }
 
-    /// The numbers that an argument of a callee is, where the straight code in front of the call makes them.
+    /// Returns the numbers of an argument of a callee, if the straight-line code before the call determines them.
     fn passed(&mut self, call: ExitId, atom: Atom) -> Option<Vec<u64>> {
         let (state, keeps_frame) = self.flows.after_run(call)?;
         if !keeps_frame && !self.is_in_register(atom.origin) {
@@ -320,7 +320,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         value.is_numbers().then(|| value.elements().iter().map(|atom| atom.offset).collect())
     }
 
-    /// Whether an origin is what a register held, or a part of that.
+    /// Returns whether an origin is the content of a register, or a part of it.
     fn is_in_register(&self, origin: OriginId) -> bool {
         match self.flows.domain.origins.get(origin) {
             Origin::Register(_) => true,
@@ -329,13 +329,13 @@ impl<'f, 'c> Resolver<'f, 'c> {
         }
     }
 
-    /// The numbers that `width` bytes of memory may be when the instruction `by` of `function` reads them.
+    /// Returns the possible numbers of `width` bytes of memory when the instruction `by` of `function` reads them.
     fn of_memory(&mut self, function: Addr, at: Atom, width: u8, by: Addr) -> Resolved {
         let unknown = || Reason::Memory(by);
         let origins = &self.flows.domain.origins;
         match origins.get(at.origin) {
             Origin::Number => self.of_variable(Addr(at.offset), width, by),
-            // A pointer in a variable: wherever it was stored.
+            // A pointer in a variable: follow all stores to the variable.
             Origin::Memory { at: variable, when: When::Later(_), .. } => {
                 let variable = Addr(variable.as_number().ok_or_else(unknown)?);
                 if self.followed.contains(&variable) || self.followed.len() >= MAX_DEPTH {
@@ -346,7 +346,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
                 self.followed.pop();
                 numbers
             }
-            // The value behind a pointer argument at the call, if nothing writes to it.
+            // The value that a pointer argument points to at the call, if nothing writes to it.
             _ if matches!(origins.get(origins.root(at.origin)), Origin::Register(_)) => {
                 let unwritten = self
                     .prove_unwritten(function, at, width)
@@ -362,8 +362,8 @@ impl<'f, 'c> Resolver<'f, 'c> {
         }
     }
 
-    /// Proves that nothing writes to what a pointer points to ([`prove_unwritten`]). Where it is passed on by a computed
-    /// call, finds out who is called.
+    /// Proves that nothing writes to the memory at a pointer ([`prove_unwritten`]). Resolves the callees of computed
+    /// calls that receive the pointer.
     fn prove_unwritten(&mut self, function: Addr, pointer: Atom, width: u8) -> Result<Unwritten, Lost> {
         loop {
             let callees = &self.callees;
@@ -377,7 +377,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         }
     }
 
-    /// The functions that the computed call at `at` goes to, if that is all that is there and they are known.
+    /// Returns the functions that the computed call at `at` calls, if they are known and functions of the program.
     fn callees_at(&mut self, at: Addr) -> Option<Vec<Addr>> {
         let code = self.flows.code;
         let exit = code.exit_at(at).map(|exit| code.exit(exit).kind)?;
@@ -394,7 +394,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         callees.iter().all(|&callee| code.entry(callee).is_some()).then_some(callees)
     }
 
-    /// The numbers that `width` bytes may be, `offset` behind where a variable points to.
+    /// Returns the possible numbers of `width` bytes at `offset` from the pointer in a variable.
     fn of_pointers(&mut self, variable: Addr, offset: u64, width: u8, by: Addr) -> Resolved {
         let word = self.flows.code.image.machine.word_size();
         if self.flows.code.image.initial(variable, word).unwrap_or(0) != 0 {
@@ -414,7 +414,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(all)
     }
 
-    /// The numbers that a variable may hold.
+    /// Returns the possible numbers of a variable.
     fn of_variable(&mut self, variable: Addr, width: u8, by: Addr) -> Resolved {
         let mut all = BTreeSet::new();
         all.insert(self.flows.code.image.initial(variable, width).unwrap_or(0));
@@ -431,7 +431,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
             .map_err(|Lost(at)| Reason::Written { read: by, lost: at })
     }
 
-    /// The functions that call or jump to a function, and where they do.
+    /// Returns the functions that call or jump to a function, each with the exit that does.
     pub(crate) fn callers(&mut self, function: Addr) -> Result<Vec<(Addr, ExitId)>, Reason> {
         let Some(entry) = self.flows.code.entry(function) else { return Err(Reason::Computed(function)) };
         if self.is_fallen_into(function) {
@@ -449,7 +449,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Ok(callers)
     }
 
-    /// Whether the code in front of a function goes on in it, without a jump or behind a call.
+    /// Returns whether the code before a function continues into it, by falling through or after a call.
     fn is_fallen_into(&self, function: Addr) -> bool {
         let code = self.flows.code;
         let comes_back = |&exit: &ExitId| {
@@ -464,7 +464,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         code.functions_of(code.exit(exit).at).into_iter().map(move |caller| (caller, exit))
     }
 
-    /// Those that call or jump to a function directly.
+    /// Returns the functions that call or jump to a function directly.
     pub(crate) fn known_callers(&self, function: Addr) -> Vec<(Addr, ExitId)> {
         let code = self.flows.code;
         let jumps = code
@@ -474,14 +474,14 @@ impl<'f, 'c> Resolver<'f, 'c> {
         let calls = code.entry(function).into_iter().flat_map(|entry| entry.callers.iter());
         let mut callers: Vec<(Addr, ExitId)> = calls.flat_map(|&exit| self.callers_at(exit)).collect();
         for &exit in jumps {
-            // A jump to its own beginning is a loop, which the function's own states have seen.
+            // A jump to the function's own beginning is a loop, which its states already include.
             callers.extend(self.callers_at(exit).filter(|&(caller, _)| caller != function));
         }
         callers
     }
 
-    /// The same, where data holds the function's address or code makes it, and it is known who calls it from there.
-    /// `None` if it is not.
+    /// Returns the callers of a function, including calls through data or code with its address. `None` if some caller
+    /// is unknown.
     pub(crate) fn callers_by_pointer(&mut self, function: Addr) -> Option<Vec<(Addr, ExitId)>> {
         if let Some(known) = self.callers_by_pointer.get(&function) {
             return known.clone();
@@ -507,9 +507,9 @@ impl<'f, 'c> Resolver<'f, 'c> {
         Some(callers)
     }
 
-    /// Whether a function is nothing but the entry into the kernel (`int $0x80; ret`). C code cannot call such a
-    /// function through a pointer, because number and arguments are not where a C function expects them. Its caller
-    /// knows the function, and calls it through the variable that holds it.
+    /// Returns whether a function consists only of the entry into the kernel (`int $0x80; ret`). C code cannot call it
+    /// through a pointer, because number and arguments are not where a C function expects them. Its callers know the
+    /// function, and call it through the variable that holds its address.
     fn is_gate(&self, function: Addr) -> bool {
         let code = self.flows.code;
         let next = code.length(function).map(|length| function.plus(length));
@@ -517,7 +517,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         code.sites.contains(&function) && exit.is_some_and(|exit| code.exit(exit).kind == ExitKind::Return)
     }
 
-    /// The calls of what is in one of these variables (`call *_dl_sysinfo`).
+    /// Returns the calls through any of these variables (`call *_dl_sysinfo`).
     fn calls_through(&self, taken: &[Taken]) -> Vec<ExitId> {
         let variables = taken.iter().filter_map(|taken| match taken {
             Taken::Data(word) => Some(*word),
@@ -531,7 +531,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         calls.filter(computed).collect()
     }
 
-    /// What an atom of a function is to its caller, `state` being the caller's when the function begins.
+    /// Translates an atom of a function into the terms of its caller. `state` is the caller's state at the call.
     pub(crate) fn translate(&mut self, atom: Atom, state: &State, at: Addr) -> ValueSet {
         let value = self.translate_origin(atom.origin, state, at);
         let domain = &self.flows.domain;
@@ -561,7 +561,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
         }
     }
 
-    /// What the caller has at an address.
+    /// Returns the caller's value at an address.
     fn load(&mut self, address: Atom, width: u8, when: When, state: &State, at: Addr) -> ValueSet {
         let domain = &mut self.flows.domain;
         if let Some(place) = domain.place(address) {
@@ -581,28 +581,28 @@ impl<'f, 'c> Resolver<'f, 'c> {
 }
 
 impl Reason {
-    /// The reason in words. Functions are called by their names, where the program has symbols.
+    /// Returns the reason in words. Functions are named if the program has symbols.
     pub fn describe(&self, image: &Image) -> String {
         let name = |at: &Addr| image.describe(*at);
         match self {
             Reason::Computed(at) => format!("the number is computed in {}", name(at)),
             Reason::Callable { function, taken } => {
                 let how = match taken {
-                    Taken::Start => "where the program starts".to_owned(),
+                    Taken::Start => "the entry point of the program".to_owned(),
                     Taken::Code(at) => format!("whose address is taken in {}", name(at)),
                     Taken::Data(at) => format!("whose address is in data, at {}", image.describe_data(*at)),
-                    Taken::Unwinder => "where exceptions are handled".to_owned(),
+                    Taken::Unwinder => "an exception handler".to_owned(),
                     Taken::Named(at) => format!("which is looked up by name, see {}", name(at)),
                 };
                 format!("the number is an argument of {}, {how}", name(function))
             }
             Reason::Memory(at) => format!("the number is read from memory in {}", name(at)),
             Reason::Written { read, lost } => format!(
-                "the number is read in {} from memory that may be written to, see {}",
+                "the number is read in {} from memory whose address escapes in {}",
                 name(read),
                 name(lost)
             ),
-            Reason::Deep => "the number comes through too many functions".to_owned(),
+            Reason::Deep => "the number passes through too many functions".to_owned(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! From bytes to sites and their numbers.
+//! The scan: from bytes to sites and their numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,45 +17,45 @@ use crate::reach::{Reached, reach};
 use crate::resolve::Resolver;
 use crate::why::Chain;
 
-/// What a program can ask of the kernel.
+/// The system calls of a program.
 #[derive(Debug)]
 pub struct Scan {
     /// The ABI of the program itself; sites may use another one.
     pub abi: Abi,
-    /// Every place that enters the kernel and that can run, by rising address.
+    /// Every reachable place that enters the kernel, by rising address.
     pub sites: Vec<Site>,
-    /// Places that lead to code which was not seen, and may make any call.
+    /// Places that lead to code that was not found and may make any call.
     pub lost: Vec<Unresolved>,
-    /// Places that make memory executable, so that code may run there that is in no file.
+    /// Places that make memory executable: code that is in no file may run there.
     pub executable: Vec<Place>,
-    /// The libraries that are loaded by name, but that the root file system does not have: who loads them, and
-    /// their names.
+    /// The libraries that are loaded by name but missing from the root file system: the file that loads them, and their
+    /// names.
     pub absent: BTreeSet<(Arc<str>, String)>,
-    /// How many instructions can run.
+    /// The number of reachable instructions.
     pub instructions: usize,
 }
 
 /// An instruction that enters the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// The file that it is in.
+    /// The file that contains it.
     pub file: Arc<str>,
-    /// The instruction, as an address of the file.
+    /// The address of the instruction in the file.
     pub address: Addr,
-    /// The function that it is in, where the program has symbols.
+    /// The function that contains it, if the program has symbols.
     pub function: Option<String>,
-    /// The ABI that it uses.
+    /// Its ABI.
     pub abi: Abi,
-    /// The calls that it can make by their numbers, as far as they are known.
+    /// The known calls that it can make, by number.
     pub calls: BTreeMap<u32, SiteCall>,
-    /// Why it may make others, too; `None` if it does not.
+    /// Why it may make other calls; `None` if it does not.
     pub unknown: Option<String>,
 }
 
 /// Scans a process.
 ///
 /// # Errors
-/// If it cannot be put into memory. What cannot be resolved in it is no error.
+/// If it cannot be linked. Unresolved places are not errors.
 pub fn scan(process: &Process) -> Result<Scan, Error> {
     let image = Image::link(process)?;
     let Reached { code, lost, absent } = reach(&image);
@@ -84,12 +84,12 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
         reason,
     };
     let variants = process.variants.iter().map(|(member, path)| {
-        let reason = format!("newer processors take {path} in its place, which is not scanned");
+        let reason = format!("newer processors load {path} instead, which is not scanned");
         not_scanned(&process.members[member.get()].file, reason)
     });
     let others = process.members.iter().flat_map(|member| {
         let others = member.object.dynamic.iter().flat_map(|dynamic| &dynamic.others);
-        let reason = |other| format!("the dynamic linker loads {other} for it, which is not scanned");
+        let reason = |other| format!("the dynamic linker also loads {other}, which is not scanned");
         others.map(move |other| not_scanned(&member.file, reason(other)))
     });
     let lost = lost.chain(variants).chain(others).collect();
@@ -99,8 +99,8 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
     Ok(Scan { abi, sites, lost, executable, absent, instructions: code.instructions() })
 }
 
-/// The shortest chain from where a process starts to a site that makes a call, which is given by name or
-/// number, for people. `None` if no site is known to make it.
+/// Returns the shortest chain from the start of a process to a site that makes a call, for people. `call` is a name or
+/// number. `None` if no known site makes it.
 ///
 /// # Errors
 /// As for [`scan`].
@@ -110,7 +110,7 @@ pub fn why(process: &Process, call: &str) -> Result<Option<String>, Error> {
     Ok(Chain::to(&code, &sites(&code).0, call).map(|chain| chain.describe(&image)))
 }
 
-/// The sites of a program by rising address, each with its ABI and its calls; and the places that make memory
+/// Returns the sites of a program by rising address, each with its ABI and its calls, and the places that make memory
 /// executable.
 fn sites(code: &Code) -> (Vec<(Addr, Abi, Calls)>, BTreeSet<Addr>) {
     let references = References::new(code);
@@ -130,7 +130,7 @@ fn sites(code: &Code) -> (Vec<(Addr, Abi, Calls)>, BTreeSet<Addr>) {
     (sites, executable)
 }
 
-/// A site that makes calls of two ABIs as one of each.
+/// Splits a site that makes calls of two ABIs into one site for each.
 fn by_abi((at, abi, calls): (Addr, Abi, Calls)) -> Vec<(Addr, Abi, Calls)> {
     let mut abis: BTreeMap<Abi, Calls> = BTreeMap::new();
     for (number, call) in calls.known {
@@ -143,7 +143,8 @@ fn by_abi((at, abi, calls): (Addr, Abi, Calls)) -> Vec<(Addr, Abi, Calls)> {
     abis.into_iter().map(|(abi, calls)| (at, abi, calls)).collect()
 }
 
-/// Whether a site enters through the 32-bit gate of a 64-bit machine; and the number, if the instruction has it.
+/// Returns whether a site enters through the 32-bit gate of a 64-bit machine, and the number if the instruction
+/// contains it.
 fn gate(code: &Code, at: Addr) -> (bool, Option<u32>) {
     let effects = code.effects_at(at);
     let gate = effects.iter().find_map(|effect| match *effect {

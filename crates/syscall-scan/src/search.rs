@@ -1,9 +1,9 @@
-//! Where the dynamic linker looks for libraries.
+//! The search paths of the dynamic linker.
 //!
-//! The order follows `ld.so(8)`: `DT_RPATH` of the asking object and of its loaders, `DT_RUNPATH` of the asking
-//! object, the directories of `/etc/ld.so.conf`, and the built-in directories of the C library. The cache that `ldconfig`
-//! makes is not read, because what is in the directories counts and the cache may be out of date. Environment
-//! variables (`LD_LIBRARY_PATH`, `LD_PRELOAD`) are the user's, not the system's, and do not count.
+//! The order follows `ld.so(8)`: `DT_RPATH` of the requesting object and of its loaders, `DT_RUNPATH` of the requesting
+//! object, the directories of `/etc/ld.so.conf`, and the built-in directories of the C library. The cache of `ldconfig`
+//! is not read, because it may be out of date; the directories decide. Environment variables (`LD_LIBRARY_PATH`,
+//! `LD_PRELOAD`) belong to the user, not to the system, and do not count.
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ use kelf::Machine;
 use crate::image::Object;
 use crate::sysroot::Sysroot;
 
-/// The directories of a root file system where libraries are looked for, whoever asks.
+/// The library directories of a root file system, independent of the requesting object.
 #[derive(Debug)]
 pub struct Directories {
-    /// Those of `/etc/ld.so.conf`.
+    /// The directories of `/etc/ld.so.conf`.
     configured: Vec<PathBuf>,
 }
 
@@ -28,7 +28,7 @@ impl Directories {
         Directories { configured }
     }
 
-    /// Where to look for what a program with this interpreter needs.
+    /// Returns the library directories for a program with this C library.
     fn system(&self, root: &Sysroot, machine: Machine, musl: bool) -> Vec<PathBuf> {
         if musl {
             let name = match machine {
@@ -55,15 +55,15 @@ impl Directories {
     }
 }
 
-/// Who asks for a library: an object and those that loaded it, itself first.
+/// The requesting object and the objects that loaded it, itself first.
 pub struct Asking<'a> {
-    /// The objects, each with the directory that it is in.
+    /// The objects, each with its directory.
     pub chain: Vec<(&'a Object, &'a Path)>,
     /// Whether the C library is musl.
     pub musl: bool,
 }
 
-/// The paths to try for a library of this name, in order.
+/// Returns the paths to try for a library of this name, in order.
 pub fn candidates(root: &Sysroot, directories: &Directories, name: &str, asking: &Asking) -> Vec<PathBuf> {
     let Some(&(object, origin)) = asking.chain.first() else { return Vec::new() };
     let machine = object.machine;
@@ -79,7 +79,7 @@ pub fn candidates(root: &Sysroot, directories: &Directories, name: &str, asking:
     if own_runpath.is_none() || asking.musl {
         for &(object, origin) in &asking.chain {
             let (rpath, runpath) = paths_of(object);
-            // musl knows no difference between the two.
+            // musl does not distinguish the two.
             let path = if asking.musl { runpath.or(rpath) } else { rpath.filter(|_| runpath.is_none()) };
             found.extend(
                 path.iter().flat_map(|path| path.split(':')).flat_map(|p| expand(p, origin, machine)),
@@ -89,11 +89,11 @@ pub fn candidates(root: &Sysroot, directories: &Directories, name: &str, asking:
         found.extend(path.split(':').flat_map(|path| expand(path, origin, machine)));
     }
     found.extend(directories.system(root, machine, asking.musl));
-    // An empty entry means the working directory, which is not known.
+    // An empty entry means the working directory, which is unknown.
     found.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).collect()
 }
 
-/// The directories of a machine's libraries on systems that keep those of several machines apart.
+/// Returns the library directories of a machine on multiarch systems.
 fn triplets(machine: Machine) -> &'static [&'static str] {
     match machine {
         Machine::I386 => &["i386-linux-gnu"],
@@ -103,7 +103,7 @@ fn triplets(machine: Machine) -> &'static [&'static str] {
     }
 }
 
-/// A path with the tokens of the dynamic linker replaced (`$ORIGIN`, `$LIB`, `$PLATFORM`), in every way that a
+/// Returns a path with the tokens of the dynamic linker replaced (`$ORIGIN`, `$LIB`, `$PLATFORM`), in every way that a
 /// system may replace them.
 fn expand(path: &str, origin: &Path, machine: Machine) -> Vec<PathBuf> {
     let replace = |path: &str, token: &str, by: &str| {
@@ -120,7 +120,7 @@ fn expand(path: &str, origin: &Path, machine: Machine) -> Vec<PathBuf> {
     names.map(|name| replace(&path, "LIB", &name).into()).collect()
 }
 
-/// Reads a file and those that it includes, each once.
+/// Reads a file and the files that it includes, each once.
 fn read_configuration(root: &Sysroot, file: &Path, read: &mut Vec<PathBuf>, directories: &mut Vec<PathBuf>) {
     if read.iter().any(|other| other == file) {
         return;
@@ -137,7 +137,7 @@ fn read_configuration(root: &Sysroot, file: &Path, read: &mut Vec<PathBuf>, dire
                     included.iter().for_each(|file| read_configuration(root, file, read, directories));
                 }
             }
-            // `hwcap 0 nosegneg`, of old systems, and `directory=type`.
+            // `hwcap 0 nosegneg`, on old systems, and `directory=type`.
             None if line.starts_with('/') => {
                 let directory = line.split(['=', ' ', '\t']).next().unwrap_or(line);
                 directories.extend(directory.split([':', ',']).map(PathBuf::from));
@@ -147,7 +147,7 @@ fn read_configuration(root: &Sysroot, file: &Path, read: &mut Vec<PathBuf>, dire
     }
 }
 
-/// The files whose names match the last component of a path.
+/// Returns the files whose names match the last component of a path.
 fn matching(root: &Sysroot, pattern: &Path) -> Vec<PathBuf> {
     let (Some(directory), Some(name)) = (pattern.parent(), pattern.file_name()) else { return Vec::new() };
     let Ok(pattern) = Pattern::new(&name.to_string_lossy()) else { return Vec::new() };

@@ -1,17 +1,17 @@
-//! Where computed jumps go.
+//! The targets of computed jumps.
 //!
-//! Most are those of switches: an entry of a table, chosen by an index. The flow of values determines the entries if
-//! it knows the table's address and the bounds of the index. It also does with the address alone, as long as entries
-//! lead to instructions of the jump's own function.
+//! Most are switches: an index selects an entry of a table. The flow of values determines the entries if the table's
+//! address and the bounds of the index are known. With the address alone, it follows the entries as long as they lead
+//! to instructions of the jump's own function.
 //!
-//! If it knows neither ([`among_own_tables`]), the parts of the jump decide:
+//! If neither is known ([`among_own_tables`]), the form of the jump decides:
 //!
-//! - It adds an entry of a table to the table's own address. Compilers make that address in the same function, so that
-//!   it is one of the constants that the function's instructions make. Entries of a table that is another switch's are
-//!   taken as well, if they lead to instructions of the function.
-//! - It goes where a word of memory points to, as interpreters do whose tables hold the addresses of labels. Its
-//!   targets are then the places within the function that words of data point to. An instruction that makes the
-//!   address of a label makes the label address-taken.
+//! - The jump adds a table entry to the table's own address. Compilers load that address in the same function, so that
+//!   it is one of the constants in the function's instructions. Entries of another switch's table are accepted as well,
+//!   if they lead to instructions of the function.
+//! - The jump goes to the address in a word of memory, as in interpreters with tables of label addresses. Its targets
+//!   are then the places within the function that words of data point to. An instruction that loads the address of a
+//!   label makes the label address-taken.
 
 use std::cmp::Ordering;
 use std::rc::Rc;
@@ -27,51 +27,49 @@ use crate::flow::{Flows, FunctionStates, State, constant_address};
 use crate::image::{Addr, Extent, Image};
 use crate::values::{Atom, Origin, ValueSet};
 
-/// The most entries of a jump table whose index has no known bound.
+/// Maximum number of entries of a jump table without a known bound.
 const MAX_UNBOUNDED: u64 = 1024;
 
-/// How many entries of a table are looked at for the first that is the address of a function.
+/// Number of table entries to search for the first address of a function.
 const MAX_OPTIONAL: u64 = 64;
 
-/// The most pieces of code of one size that a jump chooses from.
+/// Maximum number of equally sized code pieces that a jump selects from.
 const MAX_PIECES: u64 = 256;
 
-/// How many entries at most a table has whose index is known to be bounded. A byte of which nothing is known is no
-/// bound.
+/// Maximum number of entries of a table with a bounded index. An unknown byte is not a bound.
 const MAX_BOUNDED: u64 = 0xff;
 
-/// How many blocks are searched backwards for the instructions that make the target of a jump.
+/// Maximum number of blocks that are searched backwards for the instructions that compute the target of a jump.
 const MAX_WAYS: usize = 200;
 
-/// The most tables of a function that are tried for a jump.
+/// Maximum number of tables of a function that are tried for a jump.
 const MAX_TABLES: usize = 64;
 
-/// What is known about a computed jump.
+/// The known targets of a computed jump.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Targets {
-    /// These, by rising address.
+    /// All targets, by rising address.
     Known {
         /// The targets.
         targets: Vec<Addr>,
-        /// Whether a table in memory holds them, as far as can be told.
+        /// Whether they probably come from a table in memory.
         table: bool,
     },
-    /// It leaves the function (a tail call), or control never gets to it.
+    /// The jump leaves the function (a tail call), or is never reached.
     Leaves,
-    /// They are not known.
+    /// The targets are unknown.
     Unknown,
 }
 
 impl Targets {
-    /// These targets.
+    /// Creates known targets.
     fn of(mut targets: Vec<Addr>, table: bool) -> Targets {
         targets.sort_unstable();
         targets.dedup();
         Targets::Known { targets, table }
     }
 
-    /// The targets of a jump that belongs to several functions: the known ones of some functions, and those of the
-    /// others.
+    /// Joins the targets of a jump that several functions contain.
     pub(crate) fn join(self, other: Targets) -> Targets {
         match (self, other) {
             (Targets::Unknown, _) | (_, Targets::Unknown) => Targets::Unknown,
@@ -83,9 +81,9 @@ impl Targets {
     }
 }
 
-/// Where the computed jump goes that ends a chain of blocks ([`Function::chain_to`]), as far as these tell, given numbers
-/// that registers hold in front of them. They do for most switches: an index is compared, and the address of a table is
-/// made, just before an entry of the table is taken.
+/// Returns the targets of a computed jump that ends a chain of blocks ([`Function::chain_to`]), if the chain determines
+/// them, given the numbers that registers hold before it. The chain suffices for most switches: they compare an index
+/// and load the address of a table just before they read an entry.
 pub(crate) fn targets_along(
     flows: &mut Flows,
     at: Addr,
@@ -95,8 +93,9 @@ pub(crate) fn targets_along(
     let target = flows.after_chain(chain, numbers)?.target.filter(ValueSet::is_numbers)?;
     let (targets, _) = resolve(flows, at, &target, None)?;
     let code = flows.code;
-    // The chain does not know where the stack pointer is, and so not whether this is a tail call through a table of
-    // functions. Without extents of functions, words of data point to the targets of such a table.
+    // The chain does not include the value of the stack pointer, and therefore cannot distinguish a switch from a tail
+    // call through a table of functions. Without extents of functions, words of data point to the targets of such a
+    // table.
     let is_pointed_to = || code.image.code_pointers().any(|(_, target)| targets.contains(&target));
     let is_inside = |&target: &Addr| is_inside(code, at, target);
     if !targets.iter().all(is_inside) || code.image.extent_or_symbol(at).is_none() && is_pointed_to() {
@@ -106,7 +105,7 @@ pub(crate) fn targets_along(
     Some(Targets::of(targets, table))
 }
 
-/// The targets of a computed jump, over the functions that contain it.
+/// Returns the targets of a computed jump, over the functions that contain it.
 pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Targets {
     let mut all = Vec::new();
     let (mut leaves, mut table) = (true, false);
@@ -137,27 +136,26 @@ pub(crate) fn targets(flows: &mut Flows, at: Addr, functions: &[Addr]) -> Target
     if leaves { Targets::Leaves } else { Targets::of(all, table) }
 }
 
-/// Whether a value that is not known may be the address of a function, as it is in a tail call: the function was
-/// given it, has read it from memory, or got it from a callee. What is the sum of something and of a distance, as
-/// tables of jumps have it, leads to a place in the function.
+/// Returns whether an unknown value may be the address of a function, as in a tail call: an argument, a value read from
+/// memory, or a callee's result. A sum with a distance, as in jump tables, leads to a place in the function.
 fn may_be_function(flows: &mut Flows, flow: &FunctionStates, target: &ValueSet) -> bool {
     target.elements().iter().all(|atom| match flows.domain.origins.get(atom.origin) {
         Origin::Made { at, .. } => !adds_distance(flows, flow, at),
         Origin::Element { table, stride, width, signed: false, .. } if atom.offset == 0 => {
             let image = flows.code.image;
             let entry = |index: u64| image.constant(table.plus(index * u64::from(stride)), width);
-            // Where there is no function, the program looks for that before.
+            // The program checks for missing functions before the jump.
             let mut code = (0..MAX_OPTIONAL).filter_map(entry).filter(|&entry| image.is_code(Addr(entry)));
             code.next().is_some_and(|entry| is_known_beginning(flows.code, Addr(entry)))
         }
         Origin::Element { .. } | Origin::Low { .. } | Origin::Signed { .. } => false,
         Origin::Number => true,
-        // What is added to an address of code leads to a place near it.
+        // An unknown added to a code address leads to a place near it.
         _ => !flows.code.image.is_code(Addr(atom.offset)),
     })
 }
 
-/// Whether symbols, the unwinder's table or callers say that a function begins at an address.
+/// Returns whether symbols, the unwind table or callers indicate that a function begins at an address.
 fn is_known_beginning(code: &Code, address: Addr) -> bool {
     let extent = code.image.extent_or_symbol(address);
     let begins = extent.is_some_and(|extent| extent.start == address);
@@ -165,7 +163,7 @@ fn is_known_beginning(code: &Code, address: Addr) -> bool {
         && (begins || code.image.is_function(address) || code.entry(address).is_some())
 }
 
-/// Whether an instruction adds a number to another one that is half a word and has been sign-extended.
+/// Returns whether an instruction adds a number and a sign-extended half word.
 fn adds_distance(flows: &mut Flows, flow: &FunctionStates, at: Addr) -> bool {
     let effects = flows.code.effects_at(at);
     let parts = effects.iter().flat_map(|effect| match *effect {
@@ -191,8 +189,8 @@ fn adds_distance(flows: &mut Flows, flow: &FunctionStates, at: Addr) -> bool {
     parts.iter().any(|&part| state.register(part).elements().iter().any(|atom| is_distance(atom.origin)))
 }
 
-/// The addresses that the target of a jump may be, in a state that says what is known of unknown values; and whether
-/// there are no others among them. A program does not jump to a place without code.
+/// Returns the possible addresses of a jump target and whether they are exact. `state` bounds unknown values. A program
+/// does not jump to a place without code.
 fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) -> Option<(Vec<Addr>, bool)> {
     let image = flows.code.image;
     let mut targets = Vec::new();
@@ -210,7 +208,7 @@ fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) ->
                 targets.extend(entries?);
                 exact &= image.extent_or_symbol(at).is_some();
             }
-            // Pieces of code of one size, one behind the other, as in functions that copy memory.
+            // Consecutive pieces of code of equal size, as in functions that copy memory.
             _ => {
                 let ranges = &state?.ranges;
                 let span = ranges.get(*atom, &flows.domain);
@@ -226,9 +224,9 @@ fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) ->
     (!targets.is_empty()).then_some((targets, exact))
 }
 
-/// The entries of a jump table of unknown size: as long as they lead to instructions of the jump's own
-/// function. `None` where nothing says how far the function goes; but on ARM, where few functions say that, entries
-/// that lead to any code then.
+/// Returns the entries of a jump table of unknown size, as long as they lead to instructions of the jump's own
+/// function. `None` if the extent of the function is unknown. On ARM, where few extents are known, entries that lead to
+/// any code count instead.
 fn unbounded(
     code: &Code,
     at: Addr,
@@ -245,9 +243,9 @@ fn unbounded(
     Some(entries.collect())
 }
 
-/// Pieces of unrolled code of one size, where a jump chooses the first piece that runs, as in functions that divide or
-/// copy. They begin with the first piece and continue while each piece begins with an instruction and falls through to
-/// the next. `None` if there are not several.
+/// Returns the pieces of unrolled code of equal size from which a jump selects the first to run, as in functions that
+/// divide or copy. They begin with the first piece and continue while each piece begins with an instruction and falls
+/// through to the next. `None` if there is only one.
 fn unrolled(code: &Code, first: Addr, size: u64) -> Option<Vec<Addr>> {
     if size <= 1 || !code.image.is_code(first) {
         return None;
@@ -269,8 +267,8 @@ fn unrolled(code: &Code, first: Addr, size: u64) -> Option<Vec<Addr>> {
     (pieces.len() > 1).then_some(pieces)
 }
 
-/// Whether an address may belong to an instruction of the same function as a jump, including cold parts elsewhere.
-/// Without extents of functions, any may be.
+/// Returns whether an address may belong to an instruction of the same function as a jump, including cold parts
+/// elsewhere. Without extents of functions, every address may.
 fn is_inside(code: &Code, at: Addr, target: Addr) -> bool {
     let image = code.image;
     let own = image.extent_or_symbol(at);
@@ -281,25 +279,25 @@ fn is_inside(code: &Code, at: Addr, target: Addr) -> bool {
         && code.is_instruction(target)
 }
 
-/// Whether a symbol says that a function begins here, and not a part of one.
+/// Returns whether a symbol marks the beginning of a function, rather than of a part of one.
 fn begins_function(image: &Image, at: Addr) -> bool {
     image.is_function(at) && !image.function_at(at).is_some_and(|name| name.contains(".cold"))
 }
 
-/// What jumps of the same functions have in common that are looked for among the tables of these. An interpreter may have
-/// thousands of jumps, and as many labels.
+/// Shared data for the jumps of the same functions that are resolved with the functions' tables. An interpreter may
+/// have thousands of jumps, and as many labels.
 pub(crate) struct OwnTables<'c> {
     flows: Flows<'c>,
-    /// The functions that were looked at last.
+    /// The functions of the previous jump.
     entries: Vec<Addr>,
     functions: Vec<Rc<FunctionStates>>,
     tables: FxHashSet<Addr>,
-    /// The labels by what they depend on: how far the function of a jump goes, as the unwinder and as symbols have it.
+    /// The labels by the extent of the jump's function, from the unwind table and from symbols.
     labels: FxHashMap<[Option<Extent>; 2], Vec<Addr>>,
 }
 
 impl<'c> OwnTables<'c> {
-    /// Nothing looked at so far.
+    /// Creates an empty cache.
     pub(crate) fn new(code: &'c Code<'c>) -> OwnTables<'c> {
         OwnTables {
             flows: Flows::new(code),
@@ -310,7 +308,7 @@ impl<'c> OwnTables<'c> {
         }
     }
 
-    /// Goes over to functions by their entries.
+    /// Switches to the functions with these entries.
     fn enter(&mut self, entries: &[Addr]) {
         if self.entries == entries {
             return;
@@ -330,17 +328,17 @@ impl<'c> OwnTables<'c> {
     }
 }
 
-/// Finds the targets of a jump through a table at an unknown address: the entries of all tables of its functions. A jump
-/// through any other word of memory may go to all labels.
+/// Finds the targets of a jump through a table at an unknown address: the entries of all tables of its functions. A
+/// jump through any other word of memory may reach all labels.
 pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[Addr]) -> Targets {
     let code = own.flows.code;
     let at = code.exit(jump).at;
-    // Elsewhere an address may be made in several steps.
+    // Other machines may load an address in several steps.
     if code.image.machine != Machine::X86_64 || code.image.extent_or_symbol(at).is_none() {
         return Targets::Unknown;
     }
     let is_pad = |&entry: &Addr| code.entry(entry).is_some_and(Entry::is_landing_pad);
-    // Where the unwinder enters a function, what it computed before is still there.
+    // Values computed before an exception remain valid at a landing pad.
     if functions.iter().all(is_pad) {
         return Targets::Unknown;
     }
@@ -353,7 +351,7 @@ pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[A
         let Some(lookups) = Lookup::of(code, flow, at) else { return Targets::Unknown };
         for lookup in lookups {
             let (true, Some((index, _))) = (lookup.relative, lookup.index) else {
-                // What was put aside in the frame may have been computed before.
+                // A value saved in the frame may have been computed before.
                 if lookup.index.is_none()
                     && lookup.base.is_some_and(|base| own.flows.is_in_frame(flow, lookup.at, base))
                 {
@@ -369,7 +367,7 @@ pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[A
                     let targets = span.iter().filter_map(target);
                     all.extend(targets.filter(|&target| is_inside(code, at, target)));
                 } else {
-                    // From its beginning: the index may be below 0. A distance of 0 leads nowhere.
+                    // Start at the beginning of the table: the index may be negative. A distance of 0 leads nowhere.
                     let targets = (0..MAX_UNBOUNDED)
                         .map_while(|index| lookup.entry(code.image, table, index))
                         .filter(|&target| target != table);
@@ -381,7 +379,7 @@ pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[A
     if all.is_empty() { Targets::Unknown } else { Targets::of(all, true) }
 }
 
-/// The addresses of constant data that instructions between two addresses make.
+/// Returns the addresses of constant data that instructions between two addresses load.
 fn constants(code: &Code, start: Addr, end: Addr) -> Vec<Addr> {
     let instructions = code.instructions_from(start).take_while(|&at| at < end);
     let made = instructions.flat_map(|at| code.effects_at(at)).filter_map(|effect| match effect {
@@ -393,7 +391,7 @@ fn constants(code: &Code, start: Addr, end: Addr) -> Vec<Addr> {
     made.filter(is_data).collect()
 }
 
-/// The instructions of the function of a jump that words of data point to. Its beginning is no label.
+/// Returns the instructions of a jump's function that words of data point to, except its beginning.
 fn labels(code: &Code, at: Addr) -> impl Iterator<Item = Addr> {
     let image = code.image;
     let own = image.extent_around(at);
@@ -402,26 +400,26 @@ fn labels(code: &Code, at: Addr) -> impl Iterator<Item = Addr> {
     targets.filter(move |&target| own.is_some_and(|own| own.start != target) && is_inside(code, at, target))
 }
 
-/// How a jump takes its target from a table: `movslq (%base,%index,4),%x; add %base,%x; jmp *%x`, or
-/// `jmp *(%base,%index,8)`, or the like.
+/// The way in which a jump reads its target from a table: `movslq (%base,%index,4),%x; add %base,%x; jmp *%x`, or
+/// `jmp *(%base,%index,8)`, or similar.
 struct Lookup {
     /// The instruction that reads the table.
     at: Addr,
     /// The register that holds the address of the table.
     base: Option<Reg>,
-    /// The register that holds the index, and bytes from one entry to the next. What is no entry of a table has
-    /// none.
+    /// The register that holds the index, and the distance of entries in bytes. `None` if the word is not a table
+    /// entry.
     index: Option<(Reg, u8)>,
-    /// What is added to the address of the table.
+    /// The displacement added to the address of the table.
     displacement: i64,
     /// Size of an entry in bytes.
     width: u8,
-    /// Whether entries count from the table's address, and are signed.
+    /// Whether entries are signed and relative to the table's address.
     relative: bool,
 }
 
 impl Lookup {
-    /// Those of a jump, one for each path to it; `None` if there is a path without one.
+    /// Returns the look-ups of a jump, one for each path to it; `None` if some path has none.
     fn of(code: &Code, flow: &FunctionStates, jump: Addr) -> Option<Vec<Lookup>> {
         let word = code.image.machine.word_size();
         let effects = code.effects_at(jump);
@@ -439,7 +437,7 @@ impl Lookup {
         (width == word && ways.search(block, jump, wanted, None).is_some()).then_some(ways.found)
     }
 
-    /// The look-up by an instruction that reads `value`, to which `added` is added later.
+    /// Returns the look-up by an instruction that reads `value`, to which `added` is added later.
     fn reading(at: Addr, value: Value, added: Option<Reg>) -> Option<Lookup> {
         let Value::Load { from, width } = value else { return None };
         let same = added.is_none_or(|added| from.base == Some(added) && from.index.is_some())
@@ -448,7 +446,7 @@ impl Lookup {
         same.then_some(Lookup { at, base, index, displacement, width, relative: added.is_some() })
     }
 
-    /// Whether it looks up labels in the function of the jump at `at`, as a switch does, rather than functions.
+    /// Returns whether it reads labels in the function of the jump at `at`, as a switch does, rather than functions.
     fn is_switch(&self, code: &Code, at: Addr) -> bool {
         let first = || code.image.constant(Addr(code.image.wrap(self.displacement as u64)), self.width);
         let is_label =
@@ -457,13 +455,13 @@ impl Lookup {
         self.relative || is_table && first().is_some_and(is_label)
     }
 
-    /// The target by an index into a table whose entries count from its address; `None` if there is no entry.
+    /// Returns the target for an index into a table with relative entries; `None` if there is no entry.
     fn target(&self, image: &Image, table: Addr, index: u64) -> Option<Addr> {
         let distance = index.wrapping_mul(self.index?.1.into()).wrapping_add_signed(self.displacement);
         self.at_distance(image, table, distance)
     }
 
-    /// The target by an entry of such a table, counted from its beginning.
+    /// Returns the target for the numbered entry of such a table, counted from its beginning.
     fn entry(&self, image: &Image, table: Addr, number: u64) -> Option<Addr> {
         self.at_distance(image, table, number.wrapping_mul(self.index?.1.into()))
     }
@@ -475,7 +473,7 @@ impl Lookup {
     }
 }
 
-/// A search for what leaves the target of a jump in a register.
+/// A search for the instructions that compute the target of a jump in a register.
 struct LookupSearch<'w, 'c> {
     code: &'w Code<'c>,
     flow: &'w FunctionStates,
@@ -486,8 +484,8 @@ struct LookupSearch<'w, 'c> {
 }
 
 impl LookupSearch<'_, '_> {
-    /// Looks for it in front of `end`, which is in a block, and in the blocks that lead there. What `wanted` holds
-    /// is the target, or becomes it when `added` is added. `None` if it is made otherwise.
+    /// Searches before `end`, which is in `block`, and in the preceding blocks. `wanted` holds the target, or becomes
+    /// it when `added` is added. `None` if the target is computed in any other way.
     fn search(&mut self, block: BlockIndex, end: Addr, mut wanted: Reg, added: Option<Reg>) -> Option<()> {
         let code = self.code;
         let word = code.image.machine.word_size();
@@ -507,7 +505,7 @@ impl LookupSearch<'_, '_> {
                 Effect::Binary { op: BinaryOp::Add, dst, left, right: Value::Reg { reg, width }, .. }
                     if added.is_none() && width == word && left == (Value::Reg { reg: dst, width }) =>
                 {
-                    // Either may be the entry.
+                    // Either register may be the entry.
                     let (seen, found) = (self.seen.clone(), self.found.len());
                     return self.search(block, at, dst, Some(reg)).or_else(|| {
                         self.seen = seen;

@@ -1,4 +1,4 @@
-//! A root file system, as the programs in it see it: symbolic links lead to places inside.
+//! A root file system, as its programs see it: symbolic links lead to places inside.
 
 use std::ffi::OsString;
 use std::io;
@@ -6,27 +6,27 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::image::Object;
 
-/// How many symbolic links a path may lead through, as in Linux.
+/// Maximum number of symbolic links in a path, as in Linux.
 const MAX_LINKS: usize = 40;
 
-/// A directory that programs take for `/`.
+/// A directory that serves as `/` for programs.
 #[derive(Clone, Debug)]
 pub struct Sysroot {
     directory: PathBuf,
 }
 
 impl Sysroot {
-    /// The root file system in this directory.
+    /// Creates the root file system in this directory.
     pub fn new(directory: impl Into<PathBuf>) -> Sysroot {
         Sysroot { directory: directory.into() }
     }
 
-    /// Where a path inside is outside, links not followed.
+    /// Returns the outside path of an inside path, without resolving links.
     pub fn outside(&self, inside: &Path) -> PathBuf {
         self.directory.join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
-    /// The path that is left when all links have been followed, from `/`. `None` if there is no such file.
+    /// Returns the path with all links resolved, from `/`. `None` if there is no such file.
     pub fn resolve(&self, inside: &Path) -> Option<PathBuf> {
         let mut done = PathBuf::from("/");
         let mut pending = components(inside);
@@ -56,20 +56,20 @@ impl Sysroot {
         Some(done)
     }
 
-    /// Whether there is a regular file, links followed.
+    /// Returns whether a path, with links resolved, is a regular file.
     pub fn is_file(&self, inside: &Path) -> bool {
         self.resolve(inside).is_some_and(|path| self.outside(&path).is_file())
     }
 
-    /// The content of a program or a library; of any other file, only the head, which tells what it is.
+    /// Returns the content of a program or a library; of any other file, only the head, which identifies its kind.
     ///
     /// # Errors
-    /// If there is none, it is no regular file, or it cannot be read.
+    /// If the file does not exist, is not a regular file, or cannot be read.
     pub fn read_object(&self, inside: &Path) -> io::Result<Vec<u8>> {
         self.read(inside, Object::is_object)
     }
 
-    /// The content of a file if `is_wanted` accepts its head, else the head.
+    /// Returns the content of a file if `is_wanted` accepts its head, else the head.
     fn read(&self, inside: &Path, is_wanted: impl FnOnce(&[u8]) -> bool) -> io::Result<Vec<u8>> {
         let path = self.resolve(inside).ok_or(io::ErrorKind::NotFound)?;
         let outside = self.outside(&path);
@@ -80,13 +80,13 @@ impl Sysroot {
         kcli::read_file_if(&outside, is_wanted)
     }
 
-    /// The content of a text file; empty if there is none.
+    /// Returns the content of a text file; empty if there is none.
     pub fn text(&self, inside: &str) -> String {
         let bytes = self.read(Path::new(inside), |_| true).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The names in a directory, sorted; none if it cannot be read.
+    /// Returns the names in a directory, sorted; none if it cannot be read.
     pub fn names(&self, inside: &Path) -> Vec<OsString> {
         let Some(path) = self.resolve(inside) else { return Vec::new() };
         let Ok(entries) = std::fs::read_dir(self.outside(&path)) else { return Vec::new() };
@@ -96,7 +96,7 @@ impl Sysroot {
     }
 }
 
-/// The components of a path, the last one first, so that they can be popped.
+/// Returns the components of a path, the last one first, so that they can be popped.
 fn components(path: &Path) -> Vec<OsString> {
     let named = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),

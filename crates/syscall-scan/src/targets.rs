@@ -1,4 +1,4 @@
-//! Scanning what the command line asks for.
+//! Scans of the files that the command line names.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,16 +16,16 @@ use syscall_scan::{Error, report, scan, why};
 
 use crate::options::Options;
 
-/// The size of a thread's stack in bytes. Values are followed from function to function by recursion, up to some
-/// hundred deep; what is not used of a stack costs nothing.
+/// The size of a thread's stack in bytes. Values are followed from function to function by recursion, some hundred
+/// levels deep; unused stack costs nothing.
 const STACK: usize = 64 << 20;
 
-/// Gives the threads that take part in a scan stacks that are large enough.
+/// Gives the threads of a scan stacks that are large enough.
 pub fn prepare_threads() -> Result<(), Failure> {
     Ok(rayon::ThreadPoolBuilder::new().stack_size(STACK).build_global()?)
 }
 
-/// Scans the files that are named, or else the whole root file system.
+/// Scans the named files, or else the whole root file system.
 pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
     let loader = loader(options)?;
     if options.files.is_empty() {
@@ -43,17 +43,17 @@ pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
     found
 }
 
-/// Libraries that programs load by name and that the root file system does not have, see [`syscall_scan::Scan`].
+/// Libraries that programs load by name and that the root file system lacks, see [`syscall_scan::Scan`].
 type Absent = Mutex<BTreeSet<(Arc<str>, String)>>;
 
-/// Says which libraries are not there. Programs can do without; that they are missing may be a mistake, though.
+/// Warns about missing libraries. Programs may work without them, but a missing library may be a mistake.
 fn warn_of(absent: Absent) {
     for (file, name) in absent.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        eprintln!("syscall-scan: warning: {file}: loads {name}, which is not there");
+        eprintln!("syscall-scan: warning: {file}: loads {name}, which does not exist");
     }
 }
 
-/// The chain to a call in each process that the files make which are named.
+/// Returns the chain to a call in each process of the named files.
 pub fn why_all(options: &Options, call: &str) -> Result<Vec<(String, Option<String>)>, Failure> {
     let loader = loader(options)?;
     let mut chains = Vec::new();
@@ -68,20 +68,17 @@ pub fn why_all(options: &Options, call: &str) -> Result<Vec<(String, Option<Stri
     Ok(chains)
 }
 
-/// What loads libraries, from the root file system that is named.
+/// Returns a loader for the root file system in the options.
 fn loader(options: &Options) -> Result<Loader, Failure> {
     let root = match &options.root {
         Some(root) => root.canonicalize().map_err(|error| {
-            Failure::bad_input(format!(
-                "{}: {error}; expected the directory of a root file system",
-                root.display()
-            ))
+            Failure::bad_input(format!("{}: {error}; expected a root file system", root.display()))
         })?,
         None => PathBuf::from("/"),
     };
     if !root.is_dir() {
         return Err(Failure::bad_input(format!(
-            "{}: not a directory; expected that of a root file system",
+            "{}: not a directory; expected a root file system",
             root.display()
         )));
     }
@@ -90,7 +87,7 @@ fn loader(options: &Options) -> Result<Loader, Failure> {
     for directory in &options.plugin_dir {
         if loader.shared_objects(Path::new(&directory.name)).is_empty() {
             return Err(Failure::bad_input(format!(
-                "--plugin-dir {}: expected a directory of shared objects (*.so), and there is none in {}",
+                "--plugin-dir {}: expected a directory of shared objects (*.so), but {} has none",
                 directory.name,
                 loader.root().outside(Path::new(&directory.name)).display()
             )));
@@ -99,11 +96,11 @@ fn loader(options: &Options) -> Result<Loader, Failure> {
     Ok(loader)
 }
 
-/// The content of a file, and where it lies in the root file system, links followed.
+/// Returns the content of a file, and its path in the root file system with links resolved.
 fn read(options: &Options, loader: &Loader, path: &Path) -> Result<(Vec<u8>, PathBuf), Failure> {
     let root = loader.root();
     if let Some(directory) = options.root.as_ref().filter(|_| path != Path::new("-")) {
-        // A path in the root file system, or one to a file in it.
+        // The path is in the root file system, or leads to a file in it.
         let inside = root.resolve(path).or_else(|| {
             let outside = path.canonicalize().ok()?;
             let inside = outside.strip_prefix(directory.canonicalize().ok()?).ok()?;
@@ -123,7 +120,7 @@ fn read(options: &Options, loader: &Loader, path: &Path) -> Result<(Vec<u8>, Pat
     Ok((bytes, inside))
 }
 
-/// Scans all processes that a file makes.
+/// Scans all processes of a file.
 fn scan_program(
     options: &Options,
     loader: &Loader,
@@ -142,7 +139,7 @@ fn scan_program(
     processes.iter().map(section).collect()
 }
 
-/// Scans all programs of a root file system. What cannot be scanned makes the result incomplete.
+/// Scans all programs of a root file system. A program that cannot be scanned makes the result incomplete.
 fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     let spinner = Progress::spinner("looking for programs");
     let files = walk(loader.root());
@@ -176,7 +173,7 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     }
     for (path, reason) in &failed {
         eprintln!("syscall-scan: warning: {}: not scanned: {reason}", path.display());
-        // It may be a program of any of the machines.
+        // It may be a program for any of the machines.
         for calls in found.abis.values_mut() {
             calls.complete = false;
             calls.unresolved.push(Unresolved {
@@ -195,9 +192,9 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     Ok(found)
 }
 
-/// Does something with every path, several at a time, and returns the results in order.
+/// Processes all paths, several at a time, and returns the results in order.
 ///
-/// The threads are not rayon's: one of those that waits for a part of a scan would start to scan another program
+/// The threads are not rayon's: a rayon thread that waits for a part of a scan would start to scan another program
 /// meanwhile, and so on, until its stack is full.
 fn each<T: Send>(paths: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> io::Result<Vec<T>> {
     let next = AtomicUsize::new(0);
@@ -223,7 +220,7 @@ fn each<T: Send>(paths: &[PathBuf], work: impl Fn(&Path) -> T + Sync) -> io::Res
 
 fn summary(files: &RootContents, failed: usize) -> String {
     format!(
-        "{} programs scanned, {failed} not; {} scripts, {} libraries, {} other files, {} unreadable",
+        "{} programs scanned, {failed} failed; {} scripts, {} libraries, {} other files, {} unreadable",
         files.programs.len() + files.damaged.len() - failed,
         files.scripts,
         files.libraries,

@@ -1,8 +1,8 @@
-//! Why a program can make a system call: the shortest chain from where it starts to a site.
+//! Why a program can make a system call: the shortest chain from its start to a site.
 //!
-//! A chain goes from function to function, by calls, by jumps, and by taking the address of a function that
-//! may then be called from anywhere. A function whose address data holds begins a chain of its own. The last
-//! part leads through the wrappers that pass the number on.
+//! A chain leads from function to function, by calls, by jumps, and by instructions that take the address of a
+//! function, which may then be called from anywhere. A function whose address is in data begins a chain of its own. The
+//! last part leads through the wrappers that pass the number on.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
@@ -20,25 +20,25 @@ use crate::image::{Addr, Image};
 pub struct Link {
     /// The function.
     pub function: Addr,
-    /// How it is reached from the function of the link before, or at all.
+    /// The way to it, possibly from the function of the previous link.
     pub by: By,
 }
 
-/// How a function is reached.
+/// The way to a function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
-    /// This instruction calls it.
+    /// By a call at this instruction.
     Call(Addr),
-    /// This instruction jumps to it.
+    /// By a jump at this instruction.
     Jump(Addr),
-    /// Its address is known there.
+    /// By its address, which is exposed here.
     Taken(Taken),
 }
 
 /// The chain to a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Chain {
-    /// The functions, from the outermost to the one that the site is in.
+    /// The functions, from the outermost to the one that contains the site.
     pub links: Vec<Link>,
     /// The site.
     pub site: Addr,
@@ -48,7 +48,7 @@ pub struct Chain {
     pub number: u32,
 }
 
-/// The shortest way to every function.
+/// The shortest path to every function.
 struct ShortestWays {
     reached: FxHashMap<Addr, (Option<Addr>, By)>,
 }
@@ -70,7 +70,7 @@ impl ShortestWays {
         taken.sort_unstable();
         roots.sort_unstable_by_key(|&(rank, function, _)| (rank, function));
         let mut ways = ShortestWays { reached: FxHashMap::default() };
-        // Code that the start leads to comes first, then code that only data leads to.
+        // First code reachable from the start, then code reachable only from data.
         for (_, function, by) in roots {
             ways.explore(code, &taken, function, by);
         }
@@ -93,7 +93,7 @@ impl ShortestWays {
         }
     }
 
-    /// The links to the function that an instruction is in.
+    /// Returns the links to the function that contains an instruction.
     fn to(&self, code: &Code, at: Addr) -> Option<Vec<Link>> {
         let chains = code.functions_of(at).into_iter().filter_map(|function| {
             let mut links = Vec::new();
@@ -110,7 +110,7 @@ impl ShortestWays {
     }
 }
 
-/// The functions that a function leads to, and how.
+/// Returns the functions that a function leads to, and how.
 fn leads_to(code: &Code, taken: &[(Addr, Addr)], entry: Addr) -> Vec<(Addr, By)> {
     let function = Function::new(code, entry);
     let mut next = Vec::new();
@@ -132,8 +132,7 @@ fn leads_to(code: &Code, taken: &[(Addr, Addr)], entry: Addr) -> Vec<(Addr, By)>
 }
 
 impl Chain {
-    /// The shortest chain to one of the sites that makes a call, which is given by name or number. `None` if no
-    /// site does.
+    /// Returns the shortest chain to a site that makes a call. `call` is a name or number. `None` if no site makes it.
     pub fn to(code: &Code, sites: &[(Addr, Abi, Calls)], call: &str) -> Option<Chain> {
         let mut ways: Option<ShortestWays> = None;
         let mut best: Option<Chain> = None;
@@ -144,7 +143,7 @@ impl Chain {
             let outermost = made.chain.first().copied().unwrap_or(*site);
             let Some(mut links) = ways.to(code, outermost) else { continue };
             for (index, &at) in made.chain.iter().enumerate() {
-                // The callee is the function that the next link of the chain is in.
+                // The callee is the function that contains the next link of the chain.
                 let inner = made.chain.get(index + 1).copied().unwrap_or(*site);
                 links.extend(wrapper(code, at, inner));
             }
@@ -155,7 +154,7 @@ impl Chain {
         best
     }
 
-    /// The chain for people, one function a line.
+    /// Returns the human-readable chain, one function per line.
     pub fn describe(&self, image: &Image) -> String {
         let mut text = String::new();
         for Link { function, by } in &self.links {
@@ -168,7 +167,7 @@ impl Chain {
                     format!("data at {} holds its address", image.describe_data(at))
                 }
                 By::Taken(Taken::Named(at)) => format!("looked up by name, see {}", image.describe_data(at)),
-                By::Taken(Taken::Unwinder) => "exceptions are handled here".to_owned(),
+                By::Taken(Taken::Unwinder) => "an exception handler".to_owned(),
             };
             let _ = writeln!(text, "  {:<40} {how}", image.describe(*function));
         }
@@ -179,7 +178,7 @@ impl Chain {
     }
 }
 
-/// The link from a call to the function that the instruction `inner` is in.
+/// Returns the link from a call to the function that contains the instruction `inner`.
 fn wrapper(code: &Code, at: Addr, inner: Addr) -> Option<Link> {
     let kind = code.exit_at(at).map(|exit| code.exit(exit).kind);
     let around = code.functions_of(inner).first().copied();

@@ -1,4 +1,4 @@
-//! Arguments of calls whose values are known exactly, in programs compiled in the ways that compilers are used.
+//! Arguments of calls with exactly known values, in programs compiled with common options.
 
 mod common;
 
@@ -19,7 +19,7 @@ const OPTIONS: [&str; 6] = [
 /// The values of arguments, by index.
 type Known = BTreeMap<u64, Vec<u64>>;
 
-/// What the fixture says, by call.
+/// Returns the expectation in a fixture, by call.
 fn expected(fixture: &str) -> BTreeMap<String, Known> {
     let mut expected: BTreeMap<String, Known> = BTreeMap::new();
     for word in expectation(fixture, "args").unwrap().split_whitespace() {
@@ -33,7 +33,7 @@ fn expected(fixture: &str) -> BTreeMap<String, Known> {
     expected
 }
 
-/// What the plan has.
+/// Returns the known arguments in a plan.
 fn known(call: &Value) -> Known {
     let arguments = call["args"].as_object().into_iter().flatten();
     let values = |values: &Value| -> Vec<u64> {
@@ -53,7 +53,7 @@ fn check(machine: Machine, fixture: &str, options: &str) {
         let call = calls.iter().find(|call| call["name"] == *name);
         let call = call.unwrap_or_else(|| panic!("{what}: not found"));
         assert_eq!(known(call), expected, "{what}");
-        // The places that make it know at least as much.
+        // The places that make the call know at least as much.
         let sites = section["sites"].as_array().unwrap().iter();
         let sites = sites.filter(|site| site["calls"].as_array().unwrap().contains(&call["nr"]));
         for site in sites {
@@ -74,7 +74,7 @@ fn arguments() {
     }
 }
 
-/// What the straight code in front of a call says, and what it does not.
+/// The straight-line code before a call determines some arguments, but not others.
 #[test]
 fn arguments_made_just_before_calls() {
     check(Machine::I386, "passed.S", "-nostdlib -static");

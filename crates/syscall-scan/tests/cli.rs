@@ -1,4 +1,4 @@
-//! The command line: what is read, what is printed, what is refused.
+//! The command line: input, output and refusals.
 
 mod common;
 
@@ -10,7 +10,7 @@ use common::{Machine, command, compile, fixture, scan};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// A directory with a small program for each machine in it.
+/// Creates a directory with a small program for each machine.
 fn programs() -> (TempDir, String, String) {
     let directory = tempfile::tempdir().unwrap();
     let program = |machine: Machine| {
@@ -38,7 +38,7 @@ fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// Fails with status 2 and one line, and prints nothing.
+/// Checks for status 2, a one-line error and no output.
 fn refused(output: &Output, message: &str) {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
@@ -86,12 +86,12 @@ fn plans_are_read_and_added_to() {
     assert_eq!(plan["syscalls"]["x86_64"]["programs"], json!([other]));
     assert_eq!(plan["syscalls"]["i386"]["programs"], json!([program]));
 
-    // Two programs at once are the same.
+    // Two programs at once give the same result.
     let both: Value = serde_json::from_slice(&scan(&[&other, &program]).stdout).unwrap();
     assert_eq!(both["syscalls"], plan["syscalls"]);
     refused(&scan(&[&other, &program, "-f", "nr"]), "several ABIs");
 
-    // To a file, and an empty pipe is no plan.
+    // Write to a file; an empty pipe is not a plan.
     let file = directory.path().join("plan.json");
     let output = with_plan(&[&program, "-o", file.to_str().unwrap()], "");
     assert!(output.status.success() && output.stdout.is_empty());
@@ -138,7 +138,7 @@ fn what_is_no_program_is_refused() {
     compile(Machine::I386, "wrappers.c", "-c -O2", &object);
     refuse(&object, "a relocatable object, expected an executable");
 
-    // One bad program spoils the plan.
+    // One bad program makes the command fail.
     let script = path("script");
     refused(&scan(&[&program, script.to_str().unwrap()]), "/nonexistent/sh");
 }

@@ -1,4 +1,4 @@
-//! What counts only once something else does, in small root file systems with what glibc has of it.
+//! Code that counts only once other code does, in small root file systems that imitate glibc.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use common::root::Root;
 use common::{Machine, all_calls};
 
-/// What the scan takes for glibc.
+/// The marker by which the scan recognises glibc.
 const GNU: &str = "
 #define LOCAL __attribute__((visibility(\"protected\")))
 const char *gnu_get_libc_version(void) { return \"\"; }
@@ -33,7 +33,7 @@ fn set(numbers: impl IntoIterator<Item = u64>) -> BTreeSet<u64> {
     numbers.into_iter().collect()
 }
 
-/// The calls of a program that does this, with this C library.
+/// Returns the calls of a program with the source `run` and this C library.
 fn calls(machine: Machine, c_library: &str, run: &str) -> BTreeSet<u64> {
     let root = Root::of(machine);
     root.library("lib/libc.so.6", c_library, "");
@@ -50,7 +50,7 @@ fn functions_of_services_count_once_their_names_are_asked_for() {
         };
         assert_eq!(asking("getpwnam"), set([5100]), "{machine:?}");
         assert_eq!(asking("getaddrinfo"), set([5101]), "{machine:?}");
-        // Called directly, and by nobody.
+        // Called directly, and not called.
         assert_eq!(asking("_nss_dns_gethostbyname4_r"), set([5101]), "{machine:?}");
         assert_eq!(asking("gnu_get_libc_version"), set([]), "{machine:?}");
     }
@@ -59,13 +59,13 @@ fn functions_of_services_count_once_their_names_are_asked_for() {
 #[test]
 fn functions_of_services_count_where_it_is_not_known_who_asks() {
     let run = "void getpwnam(void); void run(long n) { getpwnam(); }";
-    // The names may be read from a table.
+    // Code may read the names from a table.
     let names = "const char *names[] = { \"gethostbyname4_r\" };";
     assert_eq!(calls(Machine::X86_64, &format!("{GNU}{SERVICES}{names}"), run), set([5100, 5101]));
-    // Not the C library that is known to pick by name.
+    // A C library that does not select by name.
     let other = GNU.replace("gnu_get_libc_version", "version");
     assert_eq!(calls(Machine::X86_64, &format!("{other}{SERVICES}"), run), set([5100, 5101]));
-    // Functions of other names.
+    // Functions with other names.
     let others = SERVICES.replace("gethostbyname4_r", "parse_line");
     assert_eq!(calls(Machine::X86_64, &format!("{GNU}{others}"), run), set([5100, 5101]));
 }
@@ -219,7 +219,7 @@ fn scheduling_of_new_threads_counts_once_somebody_may_ask_for_it() {
     assert_eq!(creating("sched_setscheduler();"), set([144, 5800]));
 }
 
-/// An interpreter that compares where the program starts with an address of its own.
+/// An interpreter that compares the program's entry with an address of its own.
 fn interpreter(compared: &str, between: &str) -> String {
     format!(
         "void other(void) {{ }}
@@ -284,7 +284,7 @@ fn what_restores_a_context_does_not_come_back() {
     assert!(calls("leave(contexts)").contains(&5501));
 }
 
-/// Three tables of a stream's functions in a section, of which the last is used; and what checks that it is one.
+/// Three tables of stream functions in a section, of which the last is used, and the code that checks a table.
 fn streams(section: &str, more: &str) -> String {
     let table = |name: &str, function: &str, number: u64| {
         format!(
@@ -315,7 +315,7 @@ fn tables_of_streams_count_where_they_are_named() {
         let root = Root::new();
         root.program("bin/program", &streams(section, more), "-fPIE -pie -s");
         let mut calls = root.calls(&["/bin/program"]);
-        // The first one has the section's own address; the check may be known to succeed.
+        // The first table has the section's own address; the check may be known to succeed.
         calls.retain(|&call| call != 5601 && call != 5600);
         calls
     };

@@ -1,8 +1,8 @@
-//! BusyBox for ARM and AArch64 under qemu-user's `-strace`: no system call that an applet is seen to make may be
-//! missing from the plan.
+//! BusyBox for ARM and AArch64 under qemu-user's `-strace`: the plan must contain every system call observed in an
+//! applet.
 //!
-//! The commands are those of `applets.sh` that need no shell, each run by itself: the emulator does not follow
-//! a process into another program.
+//! The commands are those of `applets.sh` that need no shell, each run by itself: the emulator does not follow a
+//! process into another program.
 
 mod common;
 
@@ -14,11 +14,11 @@ use kshrink_tests::process::require;
 
 use common::{Machine, all_calls, busybox, fixture, section};
 
-/// What a command of the script may not contain.
+/// Characters that exclude a command of the script.
 const SHELL: &[char] =
     &['|', '<', '>', '$', '&', '\'', '"', '`', '(', ')', '{', '}', '*', '?', '[', ']', '=', '#', '!', '\\'];
 
-/// Commands that would run for long, or ask for what is not there.
+/// Commands that run for long or need absent resources.
 const LEFT_OUT: [&str; 8] = ["set", "cd", "trap", "for", "do", "done", "wait", "reset"];
 
 #[test]
@@ -50,7 +50,7 @@ fn compare(machine: Machine, emulator: &str) {
     assert!(missing.is_empty(), "{}: seen but not listed: {missing:?}", machine.abi());
 }
 
-/// A call's name as both the kernel's headers and the emulator have it.
+/// Returns a call's name in a form common to the kernel's headers and the emulator.
 fn plain(name: &str) -> &str {
     match name {
         "fcntl64" => "fcntl",
@@ -62,7 +62,7 @@ fn plain(name: &str) -> &str {
     }
 }
 
-/// The simple commands of the script.
+/// Returns the simple commands of the script.
 fn commands() -> Vec<Vec<String>> {
     let script = std::fs::read_to_string(fixture("applets.sh")).unwrap();
     let simple = |command: &&str| !command.is_empty() && !command.contains(SHELL) && !command.ends_with(')');
@@ -71,7 +71,7 @@ fn commands() -> Vec<Vec<String>> {
     words.filter(|words| !LEFT_OUT.contains(&words[0].as_str())).collect()
 }
 
-/// The names of the calls that a command makes.
+/// Returns the names of the calls that a command makes.
 fn trace(emulator: &str, busybox: &Path, command: &[String]) -> BTreeSet<String> {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
@@ -92,7 +92,7 @@ fn trace(emulator: &str, busybox: &Path, command: &[String]) -> BTreeSet<String>
     String::from_utf8_lossy(&log).lines().filter_map(call).map(str::to_owned).collect()
 }
 
-/// The name in `1234 openat(AT_FDCWD,…) = 3`.
+/// Returns the name in `1234 openat(AT_FDCWD,…) = 3`.
 fn call(line: &str) -> Option<&str> {
     let (process, rest) = line.split_once(' ')?;
     let (name, _) = rest.split_once('(')?;

@@ -1,5 +1,4 @@
-//! What static programs of 32-bit ARM execute under qemu-user: every instruction must be in the code that the scan
-//! found.
+//! Execution of static 32-bit ARM programs under qemu-user: the scan must have found every executed instruction.
 
 mod common;
 
@@ -11,7 +10,7 @@ use common::{Machine, busybox, compile};
 use syscall_scan::image::{Addr, Image, Object, Process};
 use syscall_scan::reach::reach;
 
-/// What applets of BusyBox are run with.
+/// The commands that BusyBox runs.
 const APPLETS: [&str; 8] = [
     "sh -c x=3;case$IFS$x$IFSin$IFS?)echo$IFS$x;;esac;kill$IFS-0$IFS$$",
     "awk BEGIN{printf(\"%d,%5.2f,%s\",3,sin(4.5),toupper(\"x\"))}",
@@ -29,7 +28,7 @@ fn busybox_executes_only_code_that_was_found() {
     compare(&busybox(Machine::Thumb), &commands);
 }
 
-/// Programs with the C library, whose exceptions, threads and jumps of any kind are its own.
+/// Programs with their own copy of the C library, exceptions, threads and all kinds of jumps.
 #[test]
 fn compiled_programs_execute_only_code_that_was_found() {
     let directory = tempfile::tempdir().unwrap();
@@ -49,7 +48,7 @@ fn compare(program: &Path, commands: &[Vec<&str>]) {
     let mut missing = BTreeMap::new();
     for command in commands {
         let executed = execute(program, command);
-        // The kernel starts the program at its first instruction, wherever it is.
+        // The kernel starts the program at its first instruction, wherever it is loaded.
         let start = image.first_byte(image.entry).0;
         let base = executed.first().map_or(0, |&first| start.wrapping_sub(first));
         let places = executed.iter().map(|&at| Addr(at.wrapping_add(base)));
@@ -67,7 +66,7 @@ fn compare(program: &Path, commands: &[Vec<&str>]) {
     );
 }
 
-/// The addresses of the instructions that were translated to be executed, in the order of their first time.
+/// Returns the addresses of the translated instructions in the order of their first execution.
 fn execute(program: &Path, arguments: &[&str]) -> Vec<u64> {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");

@@ -1,6 +1,6 @@
-//! Filters at work: a program does its job under the profile that was made for it, and a program that does
-//! something else is stopped. The profile is put in place by a small program around libseccomp, in the way of
-//! container runtimes. The lines for a unit of systemd are given to `systemd-analyze verify`.
+//! Filters at work: a program does its job under its own profile, and a program that does something else is stopped. A
+//! small program around libseccomp installs the profile, like a container runtime. `systemd-analyze verify` checks the
+//! lines for systemd units.
 
 mod common;
 
@@ -18,7 +18,7 @@ use common::{Machine, busybox, compile, fixture, package, scan};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// The signal that ends a process for a call that it may not make.
+/// The signal that ends a process for a forbidden call.
 const SIGSYS: i32 = 31;
 
 /// Jobs for BusyBox; together they use files, processes, pipes, sockets, signals, clocks and terminals.
@@ -57,7 +57,7 @@ impl Confined {
         Confined { directory, confine }
     }
 
-    /// The rules of the profile of a program.
+    /// Writes the rules of a program's profile.
     fn rules(&self, program: &Path, options: &[&str]) -> PathBuf {
         let path = self.directory.path().join("rules");
         let output = scan(&[&["--format", "seccomp", program.to_str().unwrap()], options].concat());
@@ -75,7 +75,7 @@ impl Confined {
     }
 }
 
-/// A profile in the words of `confine.c`.
+/// Converts a profile to the syntax of `confine.c`.
 fn rules(profile: &Value) -> String {
     let default = match profile["defaultAction"].as_str().unwrap() {
         "SCMP_ACT_ERRNO" => "errno",
@@ -147,7 +147,7 @@ fn dynamic_programs_do_their_job() {
     for (program, arguments) in jobs {
         let program = Path::new(program);
         for options in [&["--action", "kill"][..], &["--action", "kill", "--args"]] {
-            // What libraries load by name may leave something unresolved that no test gets to.
+            // Libraries loaded by name may leave places unresolved that no test reaches.
             let rules = confined.rules(program, &[options, &["--allow-incomplete"]].concat());
             let alone = Command::new(program).args(arguments).output().unwrap();
             let output = confined.run(&rules, program, arguments);
@@ -157,11 +157,11 @@ fn dynamic_programs_do_their_job() {
     }
 }
 
-/// A server of Debian's that runs under its own profile, ended when it is dropped.
+/// A Debian server that runs under its own profile, and is ended on drop.
 struct Server(Child);
 
 impl Server {
-    /// Starts a program of a root by the root's own loader and libraries.
+    /// Starts a program of a root with the root's own loader and libraries.
     fn start(confined: &Confined, rules: &Path, root: &Path, program: &str, arguments: &[&str]) -> Server {
         let mut command = Command::new(&confined.confine);
         command.arg(rules).arg(root.join("lib64/ld-linux-x86-64.so.2")).arg("--library-path");
@@ -169,7 +169,7 @@ impl Server {
         Server(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
     }
 
-    /// Asks until there is somebody to answer.
+    /// Asks until the server answers.
     fn ask<T>(&mut self, question: impl Fn() -> std::io::Result<T>) -> T {
         for _ in 0..600 {
             if let Ok(answer) = question() {
@@ -190,7 +190,7 @@ impl Drop for Server {
     }
 }
 
-/// Sends a request and reads the answer until it ends with `end`, or nothing more comes.
+/// Sends a request and reads the answer until it ends with `end`, or the stream ends.
 fn talk(mut stream: impl Read + Write, request: &str, end: &str) -> std::io::Result<String> {
     stream.write_all(request.as_bytes())?;
     let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
@@ -215,7 +215,7 @@ fn nginx_does_its_job() {
     fs::write(format!("{here}/page.html"), "hello").unwrap();
     let temporary = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
     let temporary = temporary.map(|name| format!("{name}_temp_path {here}/{name};")).concat();
-    // One process: to become another user it would look into this machine's lists of users, and load what is
+    // One process: to change its user, the server would read this machine's lists of users and load the libraries
     // configured for that here.
     let configuration = format!(
         "daemon off; master_process off; pid {here}/pid; error_log {here}/log; events {{}}
@@ -236,7 +236,7 @@ fn nginx_does_its_job() {
         assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{request}: {answer}");
     }
     drop(server);
-    // The same profile is none for a program that does something else.
+    // The same profile stops a program that does something else.
     let outside = confined.directory.path().join("outside");
     compile(Machine::X86_64, "outside.c", "-static -O2", &outside);
     assert!(stopped(&confined.run(&rules, &outside, &[])));
@@ -246,7 +246,7 @@ fn nginx_does_its_job() {
 fn redis_does_its_job() {
     let confined = Confined::new();
     let root = package("scan/programs.packages", Machine::X86_64);
-    // What a library does by a number that is not known fails, and does no harm.
+    // Calls of a library with unknown numbers fail without harm.
     let options = ["--root", root.to_str().unwrap(), "--args", "--allow-incomplete"];
     let rules = confined.rules(Path::new("/usr/bin/redis-server"), &options);
     let here = confined.directory.path().to_str().unwrap().to_owned();
@@ -267,7 +267,7 @@ fn redis_does_its_job() {
         assert_eq!(answer.trim_end(), expected, "{command}");
     }
     assert!(fs::exists(format!("{here}/dump.rdb")).unwrap());
-    // It closes the connection, and ends well.
+    // The server closes the connection and exits successfully.
     let _ = server.ask(|| talk(UnixStream::connect(&socket)?, "SHUTDOWN\r\n", ""));
     assert!(server.0.wait().unwrap().success());
 }
@@ -283,10 +283,10 @@ fn what_is_outside_is_stopped() {
         assert!(stopped(&confined.run(&rules, &outside, &[])), "{machine:?}");
         let rules = confined.rules(&busybox, &[]);
         assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(42), "{machine:?}");
-        // Its own profile lets it go on.
+        // Its own profile permits it.
         let rules = confined.rules(&outside, &["--action", "kill", "--args"]);
         assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(0), "{machine:?}");
-        // Or the same one, with the call allowed besides.
+        // The same profile with the call in --also permits it.
         let rules = confined.rules(&busybox, &["--action", "kill", "--also", "lookup_dcookie,getpid"]);
         assert_eq!(confined.run(&rules, &outside, &[]).status.code(), Some(0), "{machine:?}");
     }
@@ -307,7 +307,7 @@ fn other_arguments_are_stopped() {
     }
 }
 
-/// What systemd has to say about a unit with these lines in its section for a service.
+/// Returns the output of systemd for a unit with these lines in its service section.
 fn verified(directory: &Path, lines: &str) -> String {
     let unit = directory.join("scanned.service");
     fs::write(&unit, format!("[Unit]\nDescription=Scanned\n[Service]\nExecStart=/bin/true\n{lines}"))
@@ -316,7 +316,7 @@ fn verified(directory: &Path, lines: &str) -> String {
     let output =
         output.unwrap_or_else(|error| panic!("systemd-analyze: {error}; it is in Debian's package systemd"));
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // It verifies the units of this machine that the unit depends on as well.
+    // systemd-analyze also verifies the units of this machine that the unit depends on.
     let errors = String::from_utf8_lossy(&output.stderr);
     errors.lines().filter(|line| line.contains("scanned.service")).collect::<Vec<_>>().join("\n")
 }
@@ -331,7 +331,7 @@ fn systemd_understands_every_line() {
             let lines = String::from_utf8(scan(&arguments).stdout).unwrap();
             assert!(lines.starts_with("SystemCallFilter="), "{lines}");
             assert_eq!(verified(directory.path(), &lines), "", "{}: {lines}", machine.abi());
-            // It says so if it does not know a call.
+            // systemd-analyze reports an unknown call.
             let unknown = lines.replacen("=", "=no_such_call ", 1);
             assert!(verified(directory.path(), &unknown).contains("no_such_call"), "{}", machine.abi());
         }

@@ -1,7 +1,7 @@
-//! Programs of Debian's coreutils on four machines, linked to the C library: no system call that they are seen to make
-//! may be missing from the plan, and on i386 and AArch64 the plans are complete.
+//! Programs of Debian's coreutils on four machines, linked to the C library: the plan must contain every observed
+//! system call, and on i386 and AArch64 the plans are complete.
 //!
-//! Those of x86 run under `strace`, by way of the dynamic linker of their own root; the others under qemu-user's
+//! The x86 programs run under `strace`, through the dynamic linker of their own root; the others run under qemu-user's
 //! `-strace`.
 
 mod common;
@@ -41,10 +41,10 @@ const COMMANDS: [&str; 20] = [
     "sha256sum f",
 ];
 
-/// The most calls that the plan of a program may have that does nothing.
+/// Maximum number of calls in the plan of a program that does nothing.
 const MOST_OF_TRUE: usize = 200;
 
-/// Programs of i386 whose plans are not complete: libgmp has jumps into unrolled code.
+/// i386 programs with incomplete plans: libgmp has jumps into unrolled code.
 const INCOMPLETE: [&str; 2] = ["expr", "factor"];
 
 #[test]
@@ -66,7 +66,7 @@ fn coreutils_are_complete() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             let output = Command::new(root.join("usr/bin").join(&name)).arg("--version").output();
             if output.is_err() && machine == Machine::I386 || INCOMPLETE.contains(&name.as_str()) {
-                continue; // a script, or what is named above
+                continue; // a script, or a program named above
             }
             let section = section(&root, machine, &name);
             assert_eq!(section["complete"], true, "{machine:?} {name}: {:#}", section["unresolved"]);
@@ -86,7 +86,7 @@ fn nothing_seen_is_missing() {
             let numbers = common::all_calls(&section);
             let names = numbers.iter().filter_map(|&nr| syscall_scan::abi::name(machine.kplan(), nr as u32));
             let mut listed: BTreeSet<String> = names.map(|name| plain(name).to_owned()).collect();
-            // `strace` shows what `socketcall` stands for.
+            // `strace` shows the calls that `socketcall` multiplexes.
             let calls = section["calls"].as_array().unwrap().iter();
             let operations = calls.filter_map(|call| call["operations"].as_array()).flatten();
             let operations = operations.filter_map(|operation| operation["name"].as_str());
@@ -101,7 +101,7 @@ fn nothing_seen_is_missing() {
     assert!(compared >= 60);
 }
 
-/// The section that the command prints for a program of the package.
+/// Returns the section that the command prints for a program of the package.
 fn section(root: &Path, machine: Machine, program: &str) -> serde_json::Value {
     let output = scan(&["--root", root.to_str().unwrap(), &format!("/usr/bin/{program}")]);
     assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
@@ -109,7 +109,7 @@ fn section(root: &Path, machine: Machine, program: &str) -> serde_json::Value {
     plan["syscalls"][machine.abi()].clone()
 }
 
-/// The names of the calls that a command makes, but for those that start it.
+/// Returns the names of the calls that a command makes, except those that start it.
 fn trace(root: &Path, machine: Machine, words: &[&str]) -> BTreeSet<String> {
     let directory = tempfile::tempdir().unwrap();
     let (log, work) = (directory.path().join("log"), directory.path().join("work"));
@@ -147,7 +147,7 @@ fn trace(root: &Path, machine: Machine, words: &[&str]) -> BTreeSet<String> {
         .collect()
 }
 
-/// A file of a root, links followed: absolute ones lead to places in it.
+/// Returns a file of a root with links resolved; absolute links lead to places in the root.
 fn resolve(root: &Path, file: &str) -> PathBuf {
     let path = root.join(file);
     match std::fs::read_link(&path) {
@@ -156,7 +156,7 @@ fn resolve(root: &Path, file: &str) -> PathBuf {
     }
 }
 
-/// The name in `1234 openat(AT_FDCWD,…) = 3`.
+/// Returns the name in `1234 openat(AT_FDCWD,…) = 3`.
 fn call(line: &str) -> Option<&str> {
     let (process, rest) = line.split_once(' ')?;
     let (name, _) = rest.trim_start().split_once('(')?;
@@ -164,7 +164,7 @@ fn call(line: &str) -> Option<&str> {
     (process.parse::<u32>().is_ok() && is_name).then_some(name)
 }
 
-/// A call's name as the kernel's headers, `strace` and the emulator have it.
+/// Returns a call's name in a form common to the kernel's headers, `strace` and the emulator.
 fn plain(name: &str) -> &str {
     match name {
         "fcntl64" => "fcntl",

@@ -1,4 +1,4 @@
-//! What is done with plans besides printing them: assumptions, differences, filters, chains.
+//! Uses of plans other than printing: assumptions, differences, filters, chains.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Fails with status 2 and one line, apart from warnings, and prints nothing.
+/// Checks for status 2, a one-line error apart from warnings, and no output.
 fn refused(output: &Output, message: &str) {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{errors}");
@@ -46,9 +46,12 @@ fn assumptions_settle_places() {
     let sites = section["sites"].as_array().unwrap();
     assert!(sites.iter().any(|site| site["address"] == *address && site["calls"] == json!([0, 39])));
 
-    let unresolved = format!("nothing is unresolved there; unresolved are {program}:{address}");
+    let unresolved = format!("no unresolved place there; unresolved: {program}:{address}");
     refused(&scan(&[&program, "--assume", "read@0x10"]), &unresolved);
-    refused(&scan(&[&program, "--assume", &format!("raed@{address}")]), "raed is no system call of x86_64");
+    refused(
+        &scan(&[&program, "--assume", &format!("raed@{address}")]),
+        "raed is not a system call of x86_64",
+    );
     assert_eq!(scan(&[&program, "--assume", "read"]).status.code(), Some(2));
 }
 
@@ -83,7 +86,7 @@ fn filters() {
 
     refused(&scan(&[&program, "-f", "seccomp", "--also", "raed"]), "raed: no system call of this name");
 
-    // From a plan as well as from a program.
+    // A filter can be made from a plan as well as from a program.
     let plan = directory.path().join("plan.json");
     fs::write(&plan, scan(&[&program]).stdout).unwrap();
     let piped = command(&["-f", "systemd"]).stdin(fs::File::open(&plan).unwrap()).output().unwrap();
@@ -146,10 +149,10 @@ fn chains() {
         let lines = text(&output.stdout);
         assert!(!lines.contains("invoke_later") && lines.contains("getpid ("), "{lines}");
         let output = scan(&["--why", "read", &program]);
-        assert_eq!(text(&output.stdout), format!("{program}: no place is known to make read\n"));
+        assert_eq!(text(&output.stdout), format!("{program}: no known place makes read\n"));
     }
     refused(&scan(&["--why", "raed", "/bin/true"]), "raed: no system call of this name");
-    // A wrapper that only a pointer leads to.
+    // A wrapper that is reachable only through a pointer.
     let program = program(&directory, Machine::X86_64, "callbacks.c");
     let output = scan(&["--why", "exit", &program]);
     assert!(text(&output.stdout).contains("_start"));

@@ -1,7 +1,7 @@
-//! Dynamic programs in small root file systems, whose calls are known exactly.
+//! Dynamic programs in small root file systems, with exactly known calls.
 //!
-//! Nothing in these root file systems is a C library: the interpreter makes one call, and each function has a
-//! number of its own, one that Linux does not have, so that a plan says which functions count.
+//! These root file systems contain no C library: the interpreter makes one call, and each function makes a call with
+//! its own number, which Linux does not have. A plan therefore shows the functions that count.
 
 mod common;
 
@@ -33,7 +33,7 @@ fn functions_count_where_somebody_gets_to_them() {
             root.library("lib/liba.so", LIBRARY, "");
             let source = "long used(void); void run(long n) { used(); }";
             root.program("bin/used", source, &format!("{options} -la"));
-            // Code of i386 names variables by distances, which may look like other numbers.
+            // i386 code refers to variables by distances, which may look like other numbers.
             let in_table = set([5004].into_iter().filter(|_| machine == Machine::I386));
             let without = |calls: BTreeSet<u64>| calls.difference(&in_table).copied().collect();
             let calls: BTreeSet<u64> = without(root.calls(&["/bin/used"]));
@@ -47,7 +47,7 @@ fn functions_count_where_somebody_gets_to_them() {
     }
 }
 
-/// A library that may be run as a program does other things then.
+/// A library that may be run as a program behaves differently then.
 #[test]
 fn libraries_that_are_programs_too() {
     for machine in Machine::ALL {
@@ -86,7 +86,7 @@ fn the_first_definition_counts() {
             long both(void); void run(long n) { both(); }";
         root.program("bin/program", program, "-fPIE -pie -la -rdynamic");
         assert_eq!(root.calls(&["/bin/program"]), set([5010, 5012]));
-        // Of two libraries, the one that is needed first.
+        // The library that is needed first wins.
         root.library("lib/libb.so", "long shared(void) { return call(5014); }", "");
         let program = "long both(void); long shared(void); void run(long n) { both(); shared(); }";
         root.program("bin/second", program, "-fPIE -pie -lb -la");
@@ -145,7 +145,7 @@ fn libraries_are_looked_for_where_programs_say() {
     root.write("etc/ld.so.conf", "include ld.so.conf.d/*.conf\n");
     root.write("etc/ld.so.conf.d/opt.conf", "/opt/lib\n");
     assert_eq!(root.calls(&["/bin/lost"]), set([5035]));
-    // Found there, but for another machine.
+    // The library is found there, but for another machine.
     fs::write(root.path("opt/lib/libo.so"), b"\x7fELF").unwrap();
     assert_eq!(root.scan(&["/bin/lost"]).status.code(), Some(2));
 }
@@ -176,13 +176,13 @@ fn libraries_and_functions_with_constant_names() {
             long (*f)(void) = dlsym(open(\"plugin.so\"), \"plugin_run\"); f(); }";
         root.program("bin/program", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
         assert_eq!(root.calls(&["/bin/program"]), set([5040, 5041, 5042, 5044]));
-        // Nobody opens it.
+        // No code opens it.
         let program =
             "const char *name(void) { return \"plugin.so\"; } void run(long n) { dlopen(name() + 40, 0); }";
         let program = program.replace("name() + 40", "(void *)0");
         root.program("bin/other", &format!("{DECLARATIONS}{program}"), "-fPIE -pie -ldl");
         assert_eq!(root.calls(&["/bin/other"]), set([5040]));
-        // It is not there, and nor can it be opened.
+        // The library is missing and cannot be opened.
         fs::remove_file(root.path("lib/plugin.so")).unwrap();
         assert_eq!(root.calls(&["/bin/program"]), set([5040, 5044]));
     }
@@ -194,7 +194,7 @@ fn libraries_with_other_names() {
     root.library("lib/libdl.so", DL, "");
     root.library("opt/lib/plugin.so", PLUGIN, "");
     let opens = |name: &str| format!("{DECLARATIONS} void run(long n) {{ dlopen(\"{name}\", 2); }}");
-    // The name does not tell that it is a library, or what it is depends on the working directory.
+    // The name does not identify a library, or depends on the working directory.
     fs::copy(root.path("opt/lib/plugin.so"), root.path("opt/lib/plugin")).unwrap();
     for name in ["/opt/lib/plugin", "./plugin.so"] {
         root.program("bin/program", &opens(name), "-fPIE -pie -ldl");
@@ -203,13 +203,13 @@ fn libraries_with_other_names() {
         let reason = section["unresolved"][0]["reason"].as_str().unwrap();
         assert!(reason.starts_with(&format!("{name} is loaded, ")), "{reason}");
     }
-    // One that is not there is said to be missing.
+    // A missing library is reported.
     root.program("bin/program", &opens("plugin.so"), "-fPIE -pie -ldl");
     assert_eq!(root.calls(&["/bin/program"]), set([5040]));
     let errors = root.scan(&["/bin/program"]).stderr;
     let errors = String::from_utf8_lossy(&errors);
-    assert!(errors.contains("warning: /bin/program: loads plugin.so, which is not there"), "{errors}");
-    // Whoever calls `dlopen` says where to look, and not whoever has the name.
+    assert!(errors.contains("warning: /bin/program: loads plugin.so, which does not exist"), "{errors}");
+    // The caller of `dlopen` determines the search path, not the owner of the name.
     let opener = "void *dlopen(const char *, int); void *open(const char *name) { return dlopen(name, 2); }";
     let rpath = format!("-L{} -ldl -Wl,-rpath,/opt/lib", root.path("lib").display());
     root.library("lib/libopen.so", opener, &rpath);
@@ -226,7 +226,7 @@ fn libraries_that_stand_for_others() {
     let section = root.section(&["/bin/program"]);
     assert_eq!(section["unresolved"][0]["file"], "/lib/liba.so");
     let reason = section["unresolved"][0]["reason"].as_str().unwrap();
-    assert!(reason.contains("loads libreal.so for it"), "{reason}");
+    assert!(reason.contains("also loads libreal.so"), "{reason}");
 }
 
 #[test]
@@ -242,12 +242,7 @@ fn names_that_are_not_known() {
         let unresolved = &section["unresolved"][0];
         assert_eq!(unresolved["file"], "/bin/program");
         assert!(unresolved["address"].as_str().unwrap().starts_with("0x"));
-        assert!(
-            unresolved["reason"]
-                .as_str()
-                .unwrap()
-                .starts_with("a library is loaded by a name that is not known")
-        );
+        assert!(unresolved["reason"].as_str().unwrap().starts_with("a library is loaded by an unknown name"));
         let address = unresolved["address"].as_str().unwrap();
         for (option, name) in
             [("--dlopen", "/usr/lib/plugins/plugin.so"), ("--plugin-dir", "/usr/lib/plugins")]
@@ -256,7 +251,7 @@ fn names_that_are_not_known() {
                 let calls = root.calls(&["/bin/program", option, &format!("{name}@{place}")]);
                 assert_eq!(calls, set([5040, 5041, 5042, 5043]), "{option} {place}");
             }
-            // A name is settled for its place alone; the library counts in any case.
+            // A name is resolved only for its place; the library counts in any case.
             for elsewhere in [name.to_owned(), format!("{name}@other"), format!("{name}@0x1")] {
                 let section = root.section(&["/bin/program", option, &elsewhere]);
                 assert_eq!(section["complete"], false, "{elsewhere}");
@@ -320,9 +315,9 @@ fn a_whole_root() {
     assert_eq!(calls, set([5001, 5003, 5060]));
     let output = root.scan(&[]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    let summary = "2 programs scanned, 0 not; 1 scripts, 2 libraries, 1 other files, 0 unreadable";
+    let summary = "2 programs scanned, 0 failed; 1 scripts, 2 libraries, 1 other files, 0 unreadable";
     assert!(errors.contains(summary), "{errors}");
-    // A script is its interpreter.
+    // A script is scanned as its interpreter.
     assert_eq!(own_calls(&root.section(&["/bin/three"])), set([EXIT, 5060]));
     // One bad program does not end the run, but the plan is incomplete.
     let bytes = fs::read(root.path("bin/two")).unwrap();

@@ -1,7 +1,7 @@
-//! Small programs whose calls are known exactly, compiled in the ways that compilers are used.
+//! Small programs with exactly known calls, compiled with common options.
 //!
-//! Each fixture says in its first lines which calls it makes on which machine, and in which function the
-//! number cannot be known, if there is one.
+//! The first lines of each fixture list its calls on each machine, and the function whose number cannot be known, if
+//! any.
 
 mod common;
 
@@ -24,7 +24,7 @@ const OPTIONS: [&str; 9] = [
     "-static -O2 -s",
 ];
 
-/// Those of programs that may be loaded anywhere, for what GCC does in them.
+/// Options for position-independent programs, in which GCC emits different code.
 const POSITION_INDEPENDENT: [&str; 3] =
     ["-O2 -fPIE -static-pie", "-Os -fPIE -static-pie", "-O2 -fPIE -static-pie -s"];
 
@@ -57,7 +57,7 @@ fn check_with(machines: &[Machine], fixture: &str, all_options: &[&str]) {
     }
 }
 
-/// The options that leave symbols in the program.
+/// Returns the options that leave symbols in the program.
 fn with_symbols() -> Vec<&'static str> {
     OPTIONS.into_iter().filter(|options| !options.ends_with(" -s")).collect()
 }
@@ -69,7 +69,7 @@ fn wrappers() {
 
 #[test]
 fn numbers_in_the_callers_frame() {
-    // Of AArch64, code that was not optimized keeps too much in frames that others may write to.
+    // On AArch64, unoptimised code keeps too many values in frames that other code may write to.
     check_on(&Machine::ALL, "stack.c");
 }
 
@@ -80,7 +80,7 @@ fn numbers_that_others_overwrite() {
     check("hidden.c");
 }
 
-/// Symbols say what is a part of what.
+/// Symbols show the parts of variables.
 #[test]
 fn numbers_in_parts_of_variables() {
     check_with(&Machine::ALL, "fields.c", &with_symbols());
@@ -92,8 +92,8 @@ fn numbers_that_are_chosen() {
     check("choices.c");
 }
 
-/// What i386 passes on the stack is not followed, nor what is in a frame over a system call, where the kernel may
-/// go on with another stack.
+/// The scan does not track stack arguments on i386, nor frame contents across a system call, where the kernel may
+/// continue with another stack.
 #[test]
 fn what_functions_are_called_with() {
     let optimized: Vec<&str> = OPTIONS.into_iter().filter(|options| !options.contains("-O0")).collect();
@@ -111,14 +111,14 @@ fn jump_tables() {
     check("cases.c");
 }
 
-/// Compilers that optimize less give every function a frame, and jumps in it are meant to stay there.
+/// With less optimisation, every function has a frame, and jumps in it are expected to stay in the function.
 #[test]
 fn jumps_in_functions_without_frames() {
     let optimized: Vec<&str> = OPTIONS.into_iter().filter(|options| options.contains("-O2")).collect();
     check_with(&Machine::ALL, "labels.c", &optimized);
     let options = "-O2 -fPIE -static-pie -fno-asynchronous-unwind-tables";
     check_with(&Machine::ALL, "bounds.c", &[&format!("{options} -s")]);
-    // A symbol says how far the function goes.
+    // A symbol has the size of the function.
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("program");
     for machine in Machine::ALL {
@@ -145,7 +145,7 @@ fn functions_that_go_on_in_called_ones() {
     check_with(&[Machine::X86_64], "into.S", &["-static", "-static -DCALLS"]);
 }
 
-/// What types of Go refer to is not known, and is said to be not known.
+/// Methods that Go types refer to are unknown and reported as such.
 #[test]
 fn methods_of_go() {
     let directory = tempfile::tempdir().unwrap();
@@ -159,10 +159,10 @@ fn methods_of_go() {
         .iter()
         .map(|site| site["reason"].as_str().unwrap())
         .collect();
-    assert!(matches!(reasons[..], [reason] if reason.contains("Go compiler")), "{section:#}");
+    assert!(matches!(reasons[..], [reason] if reason.starts_with("compiled by Go")), "{section:#}");
 }
 
-/// What code of the large code model calls and reads is not known, and is said to be not known.
+/// Targets of the large code model are unknown and reported as such.
 #[test]
 fn the_large_code_model() {
     let directory = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ fn the_large_code_model() {
     assert!(reasons.into_iter().any(|reason| reason.contains("large code model")), "{section:#}");
 }
 
-/// Jumps of switches whose tables are not known at the jump, and what looks like them.
+/// Switches whose tables are not known at the jump, and similar code.
 #[test]
 fn tables_that_wait_in_registers() {
     let directory = tempfile::tempdir().unwrap();
@@ -191,13 +191,13 @@ fn tables_that_wait_in_registers() {
     }
 }
 
-/// A switch whose table's address is changed by a function that does not keep the register.
+/// A switch whose table address is changed by a function that does not preserve the register.
 #[test]
 fn tables_that_callees_change() {
     check_with(&[Machine::X86_64], "changed.S", &["-static", "-static-pie"]);
 }
 
-/// A switch in a function that has a symbol and no unwinding table.
+/// A switch in a function that has a symbol but no unwind table entry.
 #[test]
 fn tables_of_hand_written_code() {
     check_with(&[Machine::X86_64], "bare.S", &["-static"]);
@@ -215,7 +215,7 @@ fn tables_of_labels() {
     check_with(&[Machine::X86_64], "interpreter.c", &POSITION_INDEPENDENT);
 }
 
-/// Many jumps with the same targets, and what is known in front of all of them.
+/// Many jumps with the same targets, and the facts before all of them.
 #[test]
 fn numbers_that_wait_in_interpreters() {
     let directory = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ fn labels_in_records() {
     check_with(&[Machine::X86_64], "places.c", &POSITION_INDEPENDENT);
 }
 
-/// Every load of code that does not say where functions end may get back every page that such code spills.
+/// Every load in code without function extents may return every page address that such code spills.
 #[test]
 fn many_spilled_pages_take_little_memory() {
     let directory = tempfile::tempdir().unwrap();
@@ -252,7 +252,7 @@ fn many_spilled_pages_take_little_memory() {
     assert_eq!(own_calls(&section(&program, "aarch64")), expected_calls("spilled.S", "aarch64"));
 }
 
-/// A wrapper whose address is in a structure that can be written to.
+/// A wrapper whose address is in a writable structure.
 #[test]
 fn wrappers_behind_fields() {
     let directory = tempfile::tempdir().unwrap();
@@ -284,7 +284,7 @@ fn code_that_cannot_run() {
 fn functions_behind_pointers() {
     check("callbacks.c");
     check("optional.c");
-    // In stripped programs of 32-bit ARM, only the addresses of Thumb code are looked for where no word is aligned.
+    // In stripped 32-bit ARM programs, unaligned words count only as addresses of Thumb code.
     let others: Vec<Machine> = Machine::every().filter(|&machine| machine != Machine::Arm).collect();
     check_on(&others, "packed.c");
     check_with(&[Machine::Arm], "packed.c", &with_symbols());
@@ -303,7 +303,7 @@ fn jumps_by_return() {
     check_on(&Machine::ALL, "pushed.c");
 }
 
-/// Branches and returns made of calls, for machines that predict them too well.
+/// Branches and returns replaced by calls, for processors with vulnerable branch prediction.
 #[test]
 fn retpolines() {
     let directory = tempfile::tempdir().unwrap();
@@ -331,8 +331,8 @@ fn retpolines() {
     }
 }
 
-/// Where variables begin and end is known of programs with symbols. Code of i386 names them by small
-/// distances, which are like other numbers.
+/// The bounds of variables are known in programs with symbols. i386 code refers to variables by small distances, which
+/// look like other numbers.
 #[test]
 fn tables_of_functions() {
     let directory = tempfile::tempdir().unwrap();
@@ -345,7 +345,7 @@ fn tables_of_functions() {
         if options.ends_with(" -s") {
             continue;
         }
-        // Without optimisation, an address that is compared lies on the stack, where others may find it.
+        // Unoptimised code stores the compared address on the stack, where other code may find it.
         let compared = BTreeSet::from([34]);
         let exact = options.contains("-O2") || options.contains("-Os");
         let allowed: BTreeSet<u64> = if exact { expected } else { &expected | &compared };
@@ -400,8 +400,8 @@ fn functions_that_return_twice() {
     }
 }
 
-/// The C library, whose calls are not written down here: all are resolved, the ones that the program asks
-/// for are among them, and symbols make no difference.
+/// The C library, whose calls are not listed here: all are resolved, the calls of the program are among them, and
+/// symbols make no difference.
 #[test]
 fn the_c_library() {
     let directory = tempfile::tempdir().unwrap();
@@ -428,7 +428,7 @@ fn vsyscall_page() {
     check_on(&[Machine::X86_64], "vsyscall.c");
 }
 
-/// The code of `crt1.o` that leads to `main` lies within the unwinder's entry for `_start`.
+/// The code of `crt1.o` that leads to `main` is within the unwind table entry for `_start`.
 #[test]
 fn main_of_static_aarch64_programs() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The numbers that plain arithmetic finds in registers have to be those that the flow of values finds.
+//! The numbers that plain arithmetic finds in registers have to agree with the flow of values.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn numbers_agree_with_the_flow_of_values() {
         for entry in entries.collect::<Vec<Addr>>() {
             let flow = flows.flow(entry);
             for block in &flow.function.blocks {
-                // The flow of values knows of more ways that control never takes.
+                // The flow of values excludes more infeasible paths.
                 let Some(state) = flows.before(&flow, block.start) else { continue };
                 for (register, number) in flows.numbers_at(entry, block.start) {
                     let value = state.register(register);
@@ -32,7 +32,7 @@ fn numbers_agree_with_the_flow_of_values() {
                 }
             }
         }
-        // In large loops it gives values up.
+        // It widens values in large loops.
         assert!(confirmed > 1000 && confirmed * 10 > numbers * 9, "{machine:?}: {confirmed} of {numbers}");
     }
 }

@@ -1,8 +1,8 @@
-//! BusyBox under `strace -f`: no system call that any applet is seen to make may be missing from the plan.
+//! BusyBox under `strace -f`: the plan must contain every system call observed in any applet.
 //!
-//! The script `applets.sh` runs as many applets as can do no harm. On x86-64, where every site makes its call
-//! itself, the instruction is compared as well: each call that is seen comes from a site that is listed, and
-//! is among those listed for it.
+//! The script `applets.sh` runs as many applets as possible without harm. On x86-64, where every site makes its call
+//! itself, the instruction is compared as well: each observed call comes from a listed site, and is among the calls
+//! listed for it.
 
 mod common;
 
@@ -18,13 +18,13 @@ use syscall_scan::arguments::Prototype;
 
 use common::{Machine, all_calls, busybox, fixture, own_calls, section};
 
-/// A call that strace saw.
+/// A call in the strace log.
 struct Seen {
     /// The address after the instruction.
     behind: u64,
     number: u64,
     name: String,
-    /// The registers with its arguments, where strace prints these as numbers.
+    /// The registers with its arguments, if strace prints these as numbers.
     arguments: Vec<u64>,
 }
 
@@ -45,7 +45,7 @@ fn nothing_that_x86_64_applets_do_is_missing() {
     });
     let sites: BTreeMap<u64, BTreeSet<u64>> = listed.collect();
     let mut used = BTreeSet::new();
-    // What lies higher is the vDSO.
+    // Higher addresses belong to the vDSO.
     for seen in seen.iter().filter(|seen| seen.behind < 1 << 32) {
         let site = seen.behind - 2;
         let calls = sites.get(&site).unwrap_or_else(|| panic!("{} at {site:#x}: no site", seen.name));
@@ -55,7 +55,7 @@ fn nothing_that_x86_64_applets_do_is_missing() {
     assert!(used.len() > 80, "only {} sites were used", used.len());
 }
 
-/// Scans BusyBox and looks for every call that was seen.
+/// Scans BusyBox and searches the result for every observed call.
 fn compare(machine: Machine, seen: &[Seen]) -> serde_json::Value {
     let section = section(&busybox(machine), machine.abi());
     assert_eq!(section["complete"], true, "{:#}", section["unresolved"]);
@@ -71,12 +71,12 @@ fn compare(machine: Machine, seen: &[Seen]) -> serde_json::Value {
     section
 }
 
-/// Looks for the arguments of a call among the values that the plan has for them. Returns how many it has.
+/// Compares the arguments of a call with the values in the plan. Returns the number of arguments that the plan has.
 fn compare_arguments(machine: Machine, section: &serde_json::Value, seen: &Seen) -> usize {
     let calls = section["calls"].as_array().unwrap();
     let mut call = calls.iter().find(|call| call["nr"] == seen.number).unwrap();
     if call["name"] == "ipc" {
-        return 0; // strace shows what it stands for, whose arguments come in another order.
+        return 0; // strace shows the equivalent call, with its arguments in another order.
     }
     if call["name"] == "socketcall" {
         let name = format!("SYS_{}", seen.name.to_uppercase());
@@ -96,7 +96,7 @@ fn compare_arguments(machine: Machine, section: &serde_json::Value, seen: &Seen)
     known.len()
 }
 
-/// Runs the applets and returns what BusyBox itself called.
+/// Runs the applets and returns the calls of BusyBox itself.
 fn trace(machine: Machine) -> Vec<Seen> {
     let busybox = busybox(machine);
     let directory = tempfile::tempdir().unwrap();
@@ -130,8 +130,8 @@ fn trace(machine: Machine) -> Vec<Seen> {
     parse(&String::from_utf8_lossy(&log), &busybox, &applets)
 }
 
-/// The calls in a log of `strace -f -n -i` that processes running BusyBox made; its script starts other
-/// programs too (`/bin/sh` by way of `system()`).
+/// Returns the calls of processes running BusyBox in a log of `strace -f -n -i`. The script starts other programs too
+/// (`/bin/sh` through `system()`).
 fn parse(log: &str, busybox: &Path, applets: &Path) -> Vec<Seen> {
     let mut seen = Vec::new();
     let mut started = false;
@@ -140,7 +140,7 @@ fn parse(log: &str, busybox: &Path, applets: &Path) -> Vec<Seen> {
         path == busybox || path.starts_with(applets) || path.ends_with("self/exe")
     };
     replay(log, true, enter, |call, &own| {
-        // The first call is that of strace itself, which starts the program.
+        // The first call is strace's own, which starts the program.
         if let (Some(behind), true, false) = (call.behind, own && started, call.resumed) {
             let (number, name) = (call.number.into(), call.name.to_owned());
             seen.push(Seen { behind, number, name, arguments: arguments(call.rest) });
@@ -150,7 +150,7 @@ fn parse(log: &str, busybox: &Path, applets: &Path) -> Vec<Seen> {
     seen
 }
 
-/// The arguments at the beginning of what follows a call's name: `(0x1, 0xff9c <unfinished ...>`.
+/// Returns the arguments in the text after a call's name: `(0x1, 0xff9c <unfinished ...>`.
 fn arguments(rest: &str) -> Vec<u64> {
     let list = rest.trim_start_matches('(').split([')', '<']).next().unwrap_or_default();
     let number = |word: &str| match word.trim().strip_prefix("0x") {

@@ -1,4 +1,4 @@
-//! Files with something wrong with them, and the good ones that they are made from.
+//! Defective files, and the valid files that they are made from.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ const EM_SPARC: u8 = 2;
 const EM_MIPS: u8 = 8;
 const ET_CORE: u8 = 4;
 
-/// Copies of a build, for what is wrong with them; `victim` is whole.
+/// Copies of a build, for different defects; `victim` is valid.
 const COPIES: &[&str] = &[
     "victim",
     "no-archive",
@@ -118,8 +118,8 @@ pub fn objects(dir: &Path) {
     }
 }
 
-/// `build`, a copy of a kernel's build with further files beside `vmlinux`, and damaged copies of it. They are real
-/// copies of what the cache holds: nothing can reach the cache from here.
+/// Makes `build`, a copy of a kernel's build with further files next to `vmlinux`, and damaged copies of it. They are
+/// real copies of the cache's files, so that nothing can change the cache.
 pub fn kernels(dir: &Path) {
     let kernel = recipe("kernels/build.sh", &["web-i386"]);
     Run::new("cp").args(["-a", "--reflink=auto"]).arg(kernel).arg(dir.join("build")).succeed();
@@ -133,7 +133,7 @@ pub fn kernels(dir: &Path) {
     symlink("build", dir.join("link")).expect("a link");
 
     for name in COPIES {
-        // Links to the files of the first copy: what differs is removed before it is written.
+        // Hard links to the files of the first copy: a file is removed before its replacement is written.
         Run::new("cp").args(["-al", "build", *name]).dir(dir).succeed();
     }
     let replace = |name: &str, bytes: &[u8]| {
@@ -157,7 +157,7 @@ pub fn kernels(dir: &Path) {
         let config = [&config, option.as_bytes()].concat();
         replace(&format!("{name}/include/config/auto.conf"), &config);
     }
-    // What the export table of modules is in; it exports nothing.
+    // The object of modules' exports; it exports nothing.
     fs::copy(dir.join("helper.o"), dir.join("modular/.vmlinux.export.o")).expect("an object");
     modules(dir);
 }
@@ -195,7 +195,7 @@ fn modules(dir: &Path) {
     }
 }
 
-/// The file with every field of its header in the other order of bytes.
+/// Returns the file with the bytes of every header field reversed.
 fn big_endian(file: &[u8]) -> Vec<u8> {
     let mut swapped = file.to_vec();
     swapped[EI_DATA] = 2;

@@ -1,9 +1,9 @@
 /*!
-Whatever is wrong with its input, a command says so in one clear error, exits with the status that `--help`
-documents, and leaves nothing behind.
+For any defect of its input, a command prints one clear error, exits with the status that `--help` documents, and
+leaves nothing behind.
 
-A case is a command line, the exit status, and words that the error has to contain: the file, the place in it,
-what to do. Every case is also held to the rules of [`Case::check`].
+A case is a command line, the exit status, and words that the error has to contain: the file, the place in it, the
+remedy. Every case also has to satisfy [`Case::check`].
 */
 
 mod inputs;
@@ -22,13 +22,13 @@ const FAILED: i32 = 1;
 /// The arguments or the input are wrong.
 const BAD: i32 = 2;
 
-/// The address space that a command may use, in KiB: less than the size of the image of a disk.
+/// The address space of a command, in KiB: less than the size of the disk image.
 const MEMORY_LIMIT_KIB: u32 = 4 << 20;
 
-/// A command line, in words separated by spaces; its exit status; what its error has to contain.
+/// A command line, in words separated by spaces; its exit status; words that its error has to contain.
 type Row = (&'static str, i32, &'static [&'static str]);
 
-/// Lists of objects, with a path to write to that can be written.
+/// Lists of objects, with a writable output path.
 const OBJECTS: &[Row] = &[
     (
         "kshrink-spec --objects truncated.o --entry main --emit-object out.o",
@@ -158,7 +158,7 @@ const PROGRAMS: &[Row] = &[
     ("frozen-pack plan disk.img", BAD, &["disk.img:", "not an ELF file"]),
     ("frozen-pack pack disk.img -o out", BAD, &["disk.img:", "no ELF file"]),
     ("frozen-pack show disk.img", BAD, &["disk.img:", "no ELF file"]),
-    ("frozen-pack unpack disk.img -o out", BAD, &["disk.img:", "no packed file"]),
+    ("frozen-pack unpack disk.img -o out", BAD, &["disk.img:", "not a packed file"]),
     ("kelf size mips.o", BAD, &["mips.o:", "machine"]),
     ("kelf size big-endian.o", BAD, &["big-endian.o:", "big-endian;"]),
     ("kelf size good.o", BAD, &["good.o:", "relocatable"]),
@@ -193,7 +193,7 @@ const PROGRAMS: &[Row] = &[
     ),
 ];
 
-/// Misuse: what the parser of arguments says, and what the commands say.
+/// Misuse: errors of the argument parser, and of the commands.
 const USAGE: &[Row] = &[
     (
         "kshrink-spec --objects good.o --entry main --passes shrink --emit-object out.o",
@@ -313,13 +313,13 @@ const KERNELS: &[Row] = &[
     ("kshrink-spec build/vmlinux -o text", FAILED, &["text", "directory"]),
     ("kshrink-spec build/vmlinux -o text/out", FAILED, &["text", "directory"]),
     ("kshrink-spec build/vmlinux -o /proc/no", FAILED, &["/proc", "cannot write"]),
-    ("kshrink-spec build/vmlinux -o build", BAD, &["build", "never written to", "elsewhere"]),
-    ("kshrink-spec build/vmlinux -o build/out/further", BAD, &["build/out", "never written to", "elsewhere"]),
-    ("kshrink-spec build/vmlinux -o link/out", BAD, &["link/out", "never written to", "elsewhere"]),
+    ("kshrink-spec build/vmlinux -o build", BAD, &["build", "never written to", "outside"]),
+    ("kshrink-spec build/vmlinux -o build/out/further", BAD, &["build/out", "never written to", "outside"]),
+    ("kshrink-spec build/vmlinux -o link/out", BAD, &["link/out", "never written to", "outside"]),
     (
         "kshrink-spec victim/vmlinux --emit-object victim/out.o",
         BAD,
-        &["victim/out.o", "never written to", "elsewhere"],
+        &["victim/out.o", "never written to", "outside"],
     ),
     ("kshrink-spec victim/vmlinux --emit-object victim/vmlinux.a", BAD, &["vmlinux.a", "never written to"]),
     ("kshrink-spec build/vmlinux --emit-object directory", FAILED, &["directory"]),
@@ -332,7 +332,7 @@ const KERNELS: &[Row] = &[
     ),
     ("kshrink-spec build/vmlinux --modules modules/text -o out", BAD, &["text/a.ko:", "not an ELF file"]),
     ("kshrink-spec build/vmlinux --modules modules/truncated -o out", BAD, &["truncated/a.ko:", "damaged"]),
-    ("kshrink-spec build/vmlinux --modules modules/object -o out", BAD, &["object/a.ko:", "no module"]),
+    ("kshrink-spec build/vmlinux --modules modules/object -o out", BAD, &["object/a.ko:", "not a module"]),
     (
         "kshrink-spec build/vmlinux --modules modules/x86_64 -o out",
         BAD,
@@ -356,7 +356,7 @@ const KERNELS: &[Row] = &[
         BAD,
         &["--modules", "exports", "--passes"],
     ),
-    // A build that fails: its own last words follow.
+    // A failing build, whose own last lines follow.
     ("kshrink-spec build/vmlinux --make LD=false -o out", FAILED, &["relinking", "failed"]),
 ];
 
@@ -368,7 +368,7 @@ const PIPED: &[(Row, &str)] = &[
     (("kshrink-spec build/vmlinux -p - -o out", BAD, &["standard input:", "not JSON"]), "kshrink\n"),
 ];
 
-/// What prints much to standard output.
+/// Commands that print much to standard output.
 const PRINTING: &[&str] = &[
     "kcfg build/vmlinux",
     "kcfg build/vmlinux --dot",
@@ -414,7 +414,7 @@ fn closed_pipes() {
 
 fn directory() -> TempDir {
     let dir = tempfile::Builder::new().prefix("kshrink-bad-input-").tempdir().expect("a temporary directory");
-    // Where commands put their own temporary files, so that those are seen, too.
+    // The directory for the commands' own temporary files, so that these are checked, too.
     fs::create_dir(dir.path().join("tmp")).expect("a directory");
     dir
 }
@@ -439,7 +439,7 @@ impl Case {
         run.stdin(self.stdin).limit(Duration::from_secs(120)).outcome()
     }
 
-    /// What is wrong with how a case went.
+    /// Describes the problems of an outcome.
     fn check(&self, outcome: &Outcome) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut expect = |holds: bool, what: &str| {
@@ -455,18 +455,18 @@ impl Case {
         let lines: Vec<&str> = outcome.stderr.lines().collect();
         let errors = lines.iter().filter(|line| line.contains("error: ")).count();
         if lines.first().is_some_and(|line| line.starts_with("error: ")) {
-            // The parser of arguments has a style of its own, with the usage in further lines.
+            // The argument parser has its own style, with the usage in further lines.
             expect(outcome.status == Some(BAD), "a usage error has status 2");
         } else {
             expect(lines.first().is_some_and(|line| line.starts_with(&ours)), &format!("expected `{ours}…`"));
-            // What a failed step of the kernel's build said is quoted below, indented.
+            // The output of a failed step of the kernel's build is quoted below, indented.
             let quoted = lines.iter().skip(1).all(|line| line.starts_with("  "));
             expect(quoted && (errors == 1 || lines.len() > 1), "expected one line");
         }
         for word in self.says {
             expect(outcome.stderr.contains(word), &format!("the error should contain `{word}`"));
         }
-        // What make says may: it runs in the copy of the build directory.
+        // Output of make may name them: make runs in the copy of the build directory.
         for temporary in [".kshrink-", ".tmp"] {
             let named = lines.first().is_some_and(|line| line.contains(temporary));
             expect(!named, &format!("the error names a temporary file, {temporary}…"));
@@ -475,7 +475,7 @@ impl Case {
     }
 }
 
-/// Runs all cases, and fails with all that is wrong.
+/// Runs all cases, and fails with a list of all problems.
 fn check_all(dir: &Path, cases: impl Iterator<Item = Case>) {
     let cases: Vec<Case> = cases.collect();
     let before = listing(dir);
@@ -497,10 +497,10 @@ fn check_all(dir: &Path, cases: impl Iterator<Item = Case>) {
     );
 }
 
-/// A reader that went away is no error: nothing is said, and the status is 0.
+/// A closed pipe is not an error: nothing is printed, and the status is 0.
 fn check_closed_pipe(dir: &Path, line: &str) {
     let (name, arguments) = line.split_once(' ').expect("arguments");
-    // The reader is gone before the command starts.
+    // The reader has exited before the command starts.
     let script = format!("{{ sleep 0.2; \"$COMMAND\" {arguments}; echo \"status $?\" >&2; }} | true");
     let run = Run::new("sh").args(["-c", &script]).dir(dir).env("COMMAND", command(name));
     let outcome = run.limit(Duration::from_secs(120)).outcome();

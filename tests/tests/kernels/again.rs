@@ -1,5 +1,5 @@
-//! The object that a kernel is rewritten to is rewritten again, in place of the kernel's own objects and by the same
-//! linker script: there is nothing left to do. No link and no boot, so that this takes seconds.
+//! The rewritten object of a kernel is rewritten again, in place of the kernel's own objects and with the same linker
+//! script: nothing is left to do. This takes seconds, because there is no link and no boot.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn a_rewritten_kernel_for_arm_rewrites_to_itself() {
         let plan = super::arm::busybox_plan();
         test.chain.write("plan.json", plan);
         let kernel = test.kernel("arm-virt-smp");
-        // With `reach`, three entries of tables name their places by another symbol.
+        // With `reach`, three table entries name their places by another symbol.
         rewrite_twice(test.chain, &kernel.build, "arm-virt-smp", "none");
     });
 }
@@ -53,7 +53,7 @@ fn rewrite_twice(chain: &mut Chain, build: &Path, name: &str, passes: &str) {
     copy_with(chain, build, &copy, &first);
     let vmlinux = chain.dir().join(&copy).join("vmlinux");
     let twice = emit(chain, &vmlinux, passes, modules, &second);
-    // An object without any split code is not changed, either.
+    // If no code of an object is split, the object is not changed, either.
     let carried = |rewritten: &Rewritten| rewritten.opaque.values().sum::<usize>();
     assert_eq!(carried(&once), carried(&twice), "{copy}: {once:?}, then {twice:?}");
     assert_eq!(once.opaque.get("hand-written"), twice.opaque.get("hand-written"), "{copy}");
@@ -69,7 +69,7 @@ fn emit(chain: &mut Chain, vmlinux: &Path, passes: &str, modules: Option<&Path>,
     Rewritten::parse(&chain.succeed(run.args(["--emit-object", object])).stderr)
 }
 
-/// Makes a build directory of links into another one, with an archive of nothing but the object, as the relink makes it.
+/// Makes a build directory of links into another one, with an archive of the object alone, as the relink makes it.
 fn copy_with(chain: &mut Chain, build: &Path, copy: &str, object: &str) {
     super::link_build(chain, build, copy);
     let archive = format!("{copy}/vmlinux.a");

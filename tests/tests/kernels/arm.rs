@@ -5,7 +5,7 @@ use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario, recipe};
 use super::coverage;
 use super::frozen::{PLAN_LIMIT, number};
 
-/// What the build was made with.
+/// The variables that the build was made with.
 pub(super) const MAKE: [&str; 2] = ["--make", "CROSS_COMPILE=arm-linux-gnueabihf-"];
 
 #[test]
@@ -41,7 +41,7 @@ fn the_kernel_with_frame_pointers_stays_the_same_or_shrinks_and_serves() {
     });
 }
 
-/// `cut` is by how many per cent the footprint has to fall at least.
+/// `cut` is the minimum reduction of the footprint in per cent.
 fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, cut: f64) {
     let kernel = test.kernel(name);
     let scenario = test.web_on_arm();
@@ -56,7 +56,7 @@ fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, cut: f64) {
 /// Checks that a kernel rewritten without a pass has the same sizes, and boots.
 fn stays_the_same(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario) {
     let same = test.rewritten(kernel, "same", "", &[&["--passes", "none"], &MAKE[..]].concat());
-    // Members of libraries come to lie elsewhere, with other gaps between them (docs/kernels.md).
+    // Members of libraries move, with other gaps between them (docs/kernels.md).
     let (before, after) = (same.size("before", "text"), same.size("after", "text"));
     assert!(before.abs_diff(after) <= 64, "{before} bytes of text, then {after}");
     for column in ["data", "init_text", "init_data"] {
@@ -65,7 +65,7 @@ fn stays_the_same(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenari
     test.passes(scenario, &same.kernel, &[]);
 }
 
-/// The plan that `syscall-scan` makes for BusyBox.
+/// Returns `syscall-scan`'s plan for BusyBox.
 pub(super) fn busybox_plan() -> String {
     let busybox = recipe("package.sh", &["busybox-static", "armhf"]).join("bin/busybox");
     Run::kshrink("syscall-scan").arg(busybox).succeed().text()
@@ -79,15 +79,15 @@ fn a_thumb_kernel_refuses_what_no_program_asks_for() {
         assert!(small.assumptions().contains(&"operations-are-listed"), "{:?}", small.assumptions());
         let scenario = test.operations_on_arm();
         test.passes(&scenario, &small.kernel, &[]);
-        // The original does all of it.
+        // The original supports all operations.
         test.complains(&scenario, &kernel, &[]);
         let console = test.console(&kernel);
         assert!(console.contains("FAILED  prctl") && console.contains("FAILED  ioprio"), "{console}");
     });
 }
 
-/// Every pass that supports ARM code, with a trace, in one kernel for one command line, except `layout`: a conditional
-/// branch of hand-written code may then have to reach more than 1 MiB, which the link reports.
+/// Applies every pass that supports ARM code, with a trace, to one kernel for one command line, except `layout`: a
+/// conditional branch of hand-written code could then have to reach more than 1 MiB, which the link reports.
 #[test]
 fn the_thumb_kernel_goes_through_all_passes_and_serves() {
     KernelTest::check("the_thumb_kernel_goes_through_all_passes_and_serves", |test| {
@@ -99,7 +99,7 @@ fn the_thumb_kernel_goes_through_all_passes_and_serves() {
     });
 }
 
-/// The same in the order of the trace, in a kernel that is small enough for that.
+/// The same in the order of the trace, in a kernel that is small enough for it.
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_thumb_kernel_goes_through_all_passes_in_another_order() {
@@ -112,7 +112,7 @@ fn the_thumb_kernel_goes_through_all_passes_in_another_order() {
     });
 }
 
-/// A kernel for BusyBox, one command line, and what runs in the web scenario.
+/// Makes a kernel for BusyBox, one command line, and the code that runs in the web scenario.
 fn through_passes(test: &mut KernelTest<'_>, kernel: &Kernel, passes: &str) -> RewrittenKernel {
     let scenario = test.web_on_arm();
     let line = ["--cmdline", "console=ttyAMA0 panic=-1"];
@@ -124,7 +124,7 @@ fn through_passes(test: &mut KernelTest<'_>, kernel: &Kernel, passes: &str) -> R
     test.rewritten(kernel, "all", &plan, &[&["--passes", passes], &MAKE[..]].concat())
 }
 
-/// Everything that may freeze comes back, also before the kernel has vectors, page tables and memory of its own.
+/// All frozen code is thawed, even before the kernel has vectors, page tables and memory of its own.
 #[test]
 #[ignore = "builds one more kernel"]
 fn all_that_may_freeze_thaws_on_arm() {
@@ -150,7 +150,7 @@ fn all_that_may_freeze_thaws_on_arm() {
     });
 }
 
-/// Everything that may freeze by stub comes back, in Thumb-2 code.
+/// With mechanism `stub`, all frozen code is thawed, in Thumb-2 code.
 #[test]
 #[ignore = "builds one more kernel"]
 fn stub_all_that_may_freeze_thaws_on_arm() {
@@ -168,7 +168,7 @@ fn stub_all_that_may_freeze_thaws_in_arm_code() {
     });
 }
 
-/// Checks that a kernel of which all freezes by stub, at least so many bytes, does what the scenario asks for.
+/// Checks that a kernel with everything frozen by stub, at least `least` bytes, passes the scenario.
 fn stub_all_thaws(test: &mut KernelTest<'_>, name: &str, least: u64) {
     let kernel = test.kernel(name);
     let scenario = test.frozen_on_arm();
@@ -182,8 +182,8 @@ fn stub_all_thaws(test: &mut KernelTest<'_>, name: &str, least: u64) {
     assert!(1000 < thawed && regions > 4000, "{thawed} of {regions} regions thawed");
 }
 
-/// A kernel with everything merged and everything frozen behaves under stress-ng like the original, which fails in
-/// some of it, too.
+/// A kernel with everything merged and frozen behaves under stress-ng like the original, which also fails in parts of
+/// it.
 #[test]
 #[ignore = "takes six minutes"]
 fn everything_frozen_does_under_stress_what_the_original_does() {
@@ -198,7 +198,7 @@ fn everything_frozen_does_under_stress_what_the_original_does() {
     });
 }
 
-/// A kernel of which a mechanism freezes everything that may be frozen.
+/// Makes a kernel with everything frozen that a mechanism can freeze.
 fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> RewrittenKernel {
     let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
     let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
@@ -218,7 +218,7 @@ fn everything_frozen_on_two_processors_of_arm() {
     });
 }
 
-/// The same by stub.
+/// The same with mechanism `stub`.
 #[test]
 fn stub_everything_frozen_on_two_processors_of_arm() {
     KernelTest::check("stub_everything_frozen_on_two_processors_of_arm", |test| {
@@ -245,7 +245,7 @@ fn smp_kernel_for_arm_with_modules() {
     });
 }
 
-/// The linker removes whole functions and variables; what it cannot goes on top of that.
+/// The linker removes whole functions and variables; kshrink removes more in addition.
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_kernel_without_what_the_linker_removes_shrinks_and_serves() {

@@ -1,4 +1,4 @@
-//! Backtraces of rewritten kernels, with the places of the original.
+//! Backtraces of rewritten kernels, in terms of the original code.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use kshrink_tests::{Kernel, KernelTest, Run, Scenario};
 
 use crate::{arm, busybox_plan};
 
-/// The words that keep a kernel from starting init: it panics, and prints a backtrace.
+/// The words that prevent a kernel from starting init: it panics, and prints a backtrace.
 const NO_INIT: &[&str] = &["--append", "rdinit=/none"];
 
-/// The least number of frames of such a backtrace.
+/// Minimum number of frames of such a backtrace.
 const LEAST_FRAMES: usize = 5;
 
 /// The symbols of code in a System.map, by rising address.
@@ -35,7 +35,7 @@ fn frames(console: &str, symbols: &[(u64, String)]) -> Vec<String> {
             let address = u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()?;
             let after = symbols.partition_point(|(start, _)| *start <= address);
             let (start, name) = symbols.get(after.checked_sub(1)?)?;
-            // The beginning of a function is an address on the stack that no call returns to.
+            // The start of a function is an address on the stack that is not a return address.
             (*start < address).then(|| format!("{name}+{:#x}", address - start))
         }
     };

@@ -1,5 +1,5 @@
-//! Commands only read a build directory, within the source tree or out of it. A relink that would write to the build
-//! directory or compile the kernel is refused.
+//! Commands only read a build directory, inside the source tree or outside of it. A relink that would write to the
+//! build directory or compile the kernel is refused.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,19 +18,19 @@ use super::{busybox_plan, link_build};
 /// The time limit of a command that reads a whole kernel.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// Runs the command "$@" where the directory $0 is mounted read-only.
+/// Runs the command "$@" with the directory $0 mounted read-only.
 const READ_ONLY: &str = r#"
 [ "$(id -u)" -eq 0 ] && map= || map=--map-root-user
 exec unshare $map --mount sh -c 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"' "$0" "$@"
 "#;
 
-/// Runs the command "$@" where the directory $0 has room for 20 MB. Prints what is left in it.
+/// Runs the command "$@" with room for 20 MB in the directory $0. Prints the remaining entries of the directory.
 const SMALL: &str = r#"
 [ "$(id -u)" -eq 0 ] && map= || map=--map-root-user
 exec unshare $map --mount sh -c 'mount -t tmpfs -o size=20m none "$0" && "$@"; status=$?; ls -A "$0"; exit $status' "$0" "$@"
 "#;
 
-/// All files and directories of a directory, with everything that a command could change.
+/// All files and directories in a directory, with all properties that a command could change.
 pub(super) struct Snapshot {
     dir: PathBuf,
     files: BTreeMap<PathBuf, State>,
@@ -59,7 +59,7 @@ impl Snapshot {
         Snapshot { dir: dir.to_path_buf(), files }
     }
 
-    /// Panics if the directory is not the same any more.
+    /// Panics if the directory has changed.
     #[track_caller]
     pub(super) fn check(&self, what: &str) {
         let now = Snapshot::of(&self.dir).files;
@@ -92,13 +92,13 @@ fn identity(build: &Path) -> Run {
     run.args(["--passes", "none", "--output", "out"]).limit(LIMIT)
 }
 
-/// Since Linux 6.13, the Makefile of a build directory says so where it is.
+/// Since Linux 6.13, the Makefile of a build directory sets its own path.
 #[test]
 fn build_that_names_its_directory_is_only_read() {
     KernelTest::check("build_that_names_its_directory_is_only_read", |test| {
         let build = build_with(test, |dir| format!("export KBUILD_OUTPUT = {}", dir.display()));
         let before = Snapshot::of(&build);
-        // As a build does of which this command is a part.
+        // As in a build that runs this command.
         let run = identity(&build).env("KBUILD_OUTPUT", &build).env("sub_make_done", "1");
         test.chain.succeed(run.env("MAKEFLAGS", "s"));
         before.check("the identity");
@@ -124,13 +124,13 @@ fn relink_that_would_compile_is_refused() {
         let text = fs::read_to_string(&recorded).expect("a recorded command");
         replace(&recorded, &text.replacen(" -c ", " -DKSHRINK_TEST -c ", 1));
         let before = Snapshot::of(&build);
-        // The archive of objects is never reached.
-        refused(test, &build, "the kernel's build makes kernel/fork.o anew");
+        // Make never reaches the archive of objects.
+        refused(test, &build, "the kernel's build rebuilds kernel/fork.o");
         before.check("the refused relink");
     });
 }
 
-/// Checks that the identity is refused with a message, and leaves nothing.
+/// Checks that a rewrite without passes is refused with a message, and leaves nothing.
 fn refused(test: &mut KernelTest<'_>, build: &Path, words: &str) {
     let outcome = test.chain.attempt(identity(build));
     assert_eq!(outcome.status, Some(2), "{outcome}");
@@ -151,7 +151,7 @@ fn signals_remove_the_copy_of_the_build() {
         let build = test.kernel("web-i386").build;
         let dir = test.chain.dir().to_path_buf();
         for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
-            // A shell ignores SIGINT for what it runs in the background.
+            // A shell ignores SIGINT in background commands.
             let mut relink = Command::new("env");
             relink.arg("--default-signal=INT,TERM,HUP").arg(command("kshrink-spec"));
             relink.arg(build.join("vmlinux")).args(["--passes", "none", "--output"]).arg(dir.join("out"));
@@ -169,7 +169,7 @@ fn signals_remove_the_copy_of_the_build() {
     });
 }
 
-/// Waits until make has begun to link in the copy of the build, and returns its directory.
+/// Waits until make has started to link in the copy of the build, and returns its directory.
 fn wait_for_link(child: &mut Child, dir: &Path) -> PathBuf {
     let start = Instant::now();
     loop {
@@ -185,7 +185,7 @@ fn wait_for_link(child: &mut Child, dir: &Path) -> PathBuf {
     }
 }
 
-/// The processes whose working directory is in a directory, as entries of `/proc`.
+/// Returns the processes whose working directory is in a directory, as entries of `/proc`.
 fn working_in(dir: &Path) -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").expect("/proc").filter_map(|entry| Some(entry.ok()?.path()));
     let works_there =
@@ -233,7 +233,7 @@ fn no_command_writes_to_builds_of_linux_7_2() {
     });
 }
 
-/// Runs all commands that take a build directory on builds out of the source tree, in it, and directly below it.
+/// Runs all commands with a build directory on builds outside of the source tree, in it, and directly below it.
 fn commands_only_read(test: &mut KernelTest<'_>, names: [&str; 3]) {
     test.chain.write("plan.json", busybox_plan());
     for name in names {
@@ -242,7 +242,7 @@ fn commands_only_read(test: &mut KernelTest<'_>, names: [&str; 3]) {
         let same = test.rewritten(&kernel, &format!("{name}-same"), "", &["--passes", "none"]);
         before.check("the identity");
         assert_eq!(same.size("before", "text"), same.size("after", "text"), "{name}");
-        // What would write is refused by the file system.
+        // The file system refuses any write.
         let vmlinux = &*kernel.vmlinux.to_string_lossy();
         let small = format!("{name}-small");
         let run = Run::new("sh").args(["-c", READ_ONLY]).arg(&kernel.build).arg(command("kshrink-spec"));
@@ -273,7 +273,7 @@ fn commands_only_read(test: &mut KernelTest<'_>, names: [&str; 3]) {
         test.chain.succeed(Run::kshrink("reorder").args(reorder).limit(LIMIT));
         test.chain.succeed(Run::kshrink("reorder").args(["pages", vmlinux, "coverage.json"]).limit(LIMIT));
         before.check("reorder");
-        // Not every configuration can be frozen; the runtime is compiled with the headers of the build all the same.
+        // Some configurations cannot be frozen, but the runtime is still compiled with the headers of the build.
         let run = Run::kshrink("frozen-pack").args(["plan", "--everything", vmlinux]).limit(LIMIT);
         let plan = test.chain.attempt(run.stdin(busybox_plan().as_str()));
         before.check("frozen-pack");
@@ -286,7 +286,7 @@ fn commands_only_read(test: &mut KernelTest<'_>, names: [&str; 3]) {
     }
 }
 
-/// The trace of one instruction, the first of `start_kernel`, as QEMU logs it with `in_asm`.
+/// Returns a trace of one instruction, the first of `start_kernel`, in the format of QEMU's `in_asm` log.
 fn trace(build: &Path) -> String {
     let map = fs::read_to_string(build.join("System.map")).expect("System.map");
     let line = map.lines().find(|line| line.ends_with(" start_kernel")).expect("start_kernel");

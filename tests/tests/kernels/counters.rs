@@ -1,5 +1,5 @@
-//! Coverage of a real kernel, recorded in two ways that have to agree: by the counters of the pass `instrument`, read
-//! from a dump of its memory, and by QEMU's trace of the same boot.
+//! Coverage of a real kernel, recorded in two ways that have to agree: by the counters of pass `instrument`, read from
+//! a dump of its memory, and by QEMU's trace of the same boot.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -20,7 +20,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON")
 }
 
-/// For each function the bytes of it that ran, by a plan.
+/// Returns the bytes that ran of each function, by a plan.
 fn ran(plan: &Path) -> HashMap<Function, HashSet<u64>> {
     let plan = json(plan);
     let functions = plan["coverage"]["functions"].as_array().expect("functions");
@@ -41,7 +41,7 @@ fn counters_and_qemu_agree_block_by_block() {
     });
 }
 
-/// The file of a kernel for ARM does not say where in physical memory it is loaded.
+/// The file of a kernel for ARM does not record its physical load address.
 #[test]
 fn counters_and_qemu_agree_block_by_block_on_arm() {
     KernelTest::check("counters_and_qemu_agree_block_by_block_on_arm", |test| {
@@ -51,7 +51,7 @@ fn counters_and_qemu_agree_block_by_block_on_arm() {
     });
 }
 
-/// Boots an instrumented kernel, and panics unless its counters and the trace of the same boot say the same. `make` has
+/// Boots an instrumented kernel, and panics unless its counters and the trace of the same boot agree. `make` has
 /// further arguments for the rewriter, and `place` for `coverage`.
 fn agree(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, make: &[&str], place: &[&str]) {
     let arguments = [&["--passes", "instrument"], make].concat();
@@ -80,7 +80,7 @@ fn compare(map: &Value, counted: &HashMap<Function, HashSet<u64>>, traced: &Hash
         let has_run = |ran: &HashMap<Function, HashSet<u64>>| {
             ran.get(function).is_some_and(|bytes| bytes.contains(&offset))
         };
-        // A block that is nothing but its store has no byte of the original.
+        // A block that consists of its store alone has no byte of the original.
         if size == 0 {
             continue;
         }
@@ -92,6 +92,6 @@ fn compare(map: &Value, counted: &HashMap<Function, HashSet<u64>>, traced: &Hash
             neither += 1;
         }
     }
-    // Blocks of a whole kernel, of which a boot runs a part.
+    // Blocks of a whole kernel, part of which runs during a boot.
     assert!(both > 20_000 && neither > 20_000, "{both} ran, {neither} did not");
 }

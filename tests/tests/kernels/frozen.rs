@@ -1,4 +1,4 @@
-//! Kernels of which parts are frozen: what runs thaws, and the memory that it saves is there.
+//! Partly frozen kernels: code that runs is thawed, and the saved memory is available.
 
 use std::fs;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::{busybox_plan, html, link_build};
 
 const PASSES: [&str; 2] = ["--passes", "syscalls,reach,freeze"];
 
-/// A plan takes seconds, and longer beside other tests.
+/// A plan takes seconds, and longer next to other tests.
 pub const PLAN_LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// For programs that make other system calls than BusyBox.
 const WITH_ALL_CALLS: [&str; 2] = ["--passes", "reach,freeze"];
 
-/// The number behind a name in a console, among the lines that begin with the name of a file of /proc.
+/// Returns the number after a name in a console, among the lines with the name of a file of /proc as a prefix.
 pub fn number(console: &str, file: &str, name: &str) -> u64 {
     let start = format!("{file}: {name}");
     let behind = |line: &'_ str| Some(line.strip_prefix(&start)?.strip_prefix([':', ' '])?.to_owned());
@@ -49,9 +49,10 @@ fn all_that_may_freeze_thaws() {
         assert!(100 < thawed && thawed - refrozen <= pages, "{thawed} of {pages} pages thawed");
         let told = console.lines().filter(|line| line.starts_with("kshrink: ") && line.contains(" ff"));
         assert_eq!(told.count() as u64, thawed);
-        // Some thaw before the kernel's clock runs.
+        // Some pages thaw before the kernel's clock runs.
         assert!(console.lines().any(|line| line.starts_with("kshrink: 0 0 ff")), "{console}");
-        // What the device sees is what the sizes say. What thawed before there was a page allocator is refrozen after boot.
+        // The memory of the device matches the sizes. Pages that thawed before the page allocator was up are refrozen
+        // after boot.
         assert!(refrozen > 0);
         let total = |console: &str| number(console, "meminfo", "MemTotal") as f64;
         let seen = total(&console) - total(&original);
@@ -85,7 +86,7 @@ fn what_is_used_at_boot_alone_freezes_after_it() {
         let cut = frozen.cut("footprint");
         assert!(cut > 39.0, "the footprint fell by only {cut:.2} %");
         test.passes(&scenario, &frozen.kernel, &[]);
-        // What the kernel uses while it boots is there then, and most of it does not come back.
+        // Code that the kernel uses during boot is present then, and most of it is not thawed later.
         let at_boot = frozen.report["frozen"]["boot_pages"].as_u64().expect("a number");
         let console = test.console(&frozen.kernel);
         let thawed = number(&console, "kshrink", "thawed");
@@ -93,7 +94,7 @@ fn what_is_used_at_boot_alone_freezes_after_it() {
     });
 }
 
-/// A kernel of which a mechanism freezes everything that may be frozen.
+/// Makes a kernel with everything frozen that a mechanism can freeze.
 fn everything(
     test: &mut KernelTest<'_>,
     kernel: &Kernel,
@@ -104,14 +105,14 @@ fn everything(
     test.rewritten(kernel, "everything", &plan, passes)
 }
 
-/// The plan for that.
+/// Returns the plan for [`everything`].
 fn everything_plan(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> String {
     let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
     let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
     test.chain.succeed(run.stdin(busybox_plan().as_str())).text()
 }
 
-/// A plan of which every third part counts as used at boot.
+/// Returns a plan in which every third part counts as used at boot.
 fn used_at_boot(plan: &str) -> String {
     let mut plan: Value = serde_json::from_str(plan).expect("a plan");
     for kind in ["code", "data"] {
@@ -124,7 +125,7 @@ fn used_at_boot(plan: &str) -> String {
     plan.to_string()
 }
 
-/// Checks that the pages that are used at boot lie in memory that the kernel frees when it has booted.
+/// Checks that the pages that are used at boot are in memory that the kernel frees after boot.
 fn in_init_data(frozen: &RewrittenKernel) {
     let names = ["kshrink_boot_pages", "__init_begin", "__init_end"];
     let [(pages, _), (begin, _), (end, _)] = globals(&frozen.kernel.vmlinux, names);
@@ -148,8 +149,7 @@ fn stub_everything_frozen_on_two_processors() {
     on_two_processors("stub_everything_frozen_on_two_processors", "stub", |test, kernel| test.smp(kernel));
 }
 
-/// Checks that a kernel with two processors and everything frozen by a mechanism passes a scenario, and reports errors
-/// as expected.
+/// Checks that a kernel with two processors and everything frozen passes a scenario, and reports errors as expected.
 fn on_two_processors(
     name: &str,
     mechanism: &str,
@@ -165,20 +165,20 @@ fn on_two_processors(
         }
         let scenario = scenario(test, &kernel);
         test.passes(&scenario, &frozen.kernel, &[]);
-        // What the kernel says when something is wrong is what it says unfrozen.
+        // The kernel's error reports are the same as unfrozen.
         let scenario = test.crash(&kernel);
         test.complains(&scenario, &kernel, &[]);
         crashes(&test.console(&kernel));
         test.complains(&scenario, &frozen.kernel, &[]);
         let console = test.console(&frozen.kernel);
         let console = if mechanism == "stub" { with_names(&console, &frozen) } else { console };
-        // Of a function that is frozen in part, that part has a name of its own.
+        // The frozen part of a function has a name of its own.
         crashes(&console.replace(".frozen+", "+"));
     });
 }
 
-/// A console in which places in regions have the names of System.map, which lists all functions of a region: the
-/// kernel itself prints the function at the start of the region, or the frozen address.
+/// Returns a console in which places in regions have the names of System.map, which lists all functions of a region.
+/// The kernel itself prints the function at the start of the region, or the frozen address.
 fn with_names(console: &str, frozen: &RewrittenKernel) -> String {
     let names = ["kshrink_frozen_text", "kshrink_frozen_data", "kshrink_stubs"];
     let [(start, _), (end, _), (stubs, _)] = globals(&frozen.kernel.vmlinux, names);
@@ -227,7 +227,7 @@ fn stub_everything_frozen_survives_stress() {
     survives_stress("stub_everything_frozen_survives_stress", "stub");
 }
 
-/// Checks that a kernel of which a mechanism freezes everything does all that stress-ng asks for.
+/// Checks that a kernel with everything frozen by a mechanism passes stress-ng.
 fn survives_stress(name: &str, mechanism: &str) {
     KernelTest::check(name, |test| {
         let kernel = test.kernel("web-i386");
@@ -251,14 +251,14 @@ fn everything_frozen_survives_ten_minutes_of_stress() {
     });
 }
 
-/// The part of a console that is about something, up to what comes next.
+/// Returns the part of a console about a topic, up to the next topic.
 fn about<'c>(console: &'c str, what: &str) -> &'c str {
     let start = format!("about {what}\n");
     let (_, after) = console.split_once(&start).unwrap_or_else(|| panic!("nothing {start}{console}"));
     after.split_once("about ").map_or(after, |(part, _)| part)
 }
 
-/// Panics unless a console has all that the scenario crash makes a kernel say.
+/// Panics unless a console has all expected messages of the scenario crash.
 fn crashes(console: &str) {
     let says = |what: &str, lines: &[&str]| {
         let mut rest = about(console, what);
@@ -318,7 +318,7 @@ fn stub_all_that_may_freeze_thaws() {
     });
 }
 
-/// A kernel of which one function is frozen by a mechanism, given its name and file.
+/// Makes a kernel with one function frozen by a mechanism, given its name and file.
 fn one_function(
     test: &mut KernelTest<'_>,
     kernel: &Kernel,
@@ -345,8 +345,8 @@ fn stub_cold_code_can_be_refused() {
     is_refused("stub_cold_code_can_be_refused", "stub", "kernel BUG at kshrink/stub.c:");
 }
 
-/// Checks that a mechanism does not thaw a function for tasks of user space if it is told so; `complaint` is what the kernel
-/// says then.
+/// Checks that a mechanism does not thaw a function for user-space tasks if it is configured so; `complaint` is the
+/// kernel's message in that case.
 fn is_refused(name: &str, mechanism: &str, complaint: &str) {
     KernelTest::check(name, |test| {
         let kernel = test.kernel("web-i386");

@@ -1,14 +1,14 @@
-//! The HTML report of a rewritten kernel, beside the commands that say the same.
+//! The HTML report of a rewritten kernel, compared with the corresponding commands.
 
 use std::fs;
 
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Visit};
 use serde_json::{Value, json};
 
-/// The most bytes of one class of memory that the link adds to the objects: padding, and tables of the build.
+/// Maximum number of bytes in one class of memory that the link adds to the objects: padding, and tables of the build.
 const MOST_OF_LINK: u64 = 16 << 10;
 
-/// A script that reads the sums of the map, and looks for a function.
+/// A script that reads the sums of the map, and searches for a function.
 const VISITOR: &str = r##"
 const seen = document.body.dataset;
 const figure = (name) => document.querySelector(`#panel [data-figure=${name}] dd`)?.firstChild.textContent.replaceAll(",", "");
@@ -28,8 +28,8 @@ seen.chain = JSON.stringify([...document.querySelectorAll("#chain li")].map((ite
 seen.retained = figure("retained");
 "##;
 
-/// Checks that the page of a finished directory has the sizes of `kelf size` and, for a function, the chain of `--explain`
-/// and the bytes of `--retained`. The kernel was rewritten with these arguments.
+/// Checks that the page of a finished directory has the sizes of `kelf size` and, for a function, the chain of
+/// `--explain` and the bytes of `--retained`. The kernel was rewritten with these arguments.
 pub fn agrees(
     test: &mut KernelTest<'_>,
     kernel: &Kernel,

@@ -1,7 +1,7 @@
 //! Real kernels: built from Debian's source, rewritten, relinked by their own build, booted in QEMU.
 //!
-//! As many tests run side by side as the harness has threads, one for each core. A machine of QEMU and a link take one
-//! core each. The build of a kernel takes all, and a test that wants the same kernel waits for it.
+//! Tests run in parallel, on one thread for each core. A QEMU machine and a link take one core each. The build of a
+//! kernel takes all cores, and a test that needs the same kernel waits for it.
 
 mod again;
 mod arm;
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use build_dir::Snapshot;
 
-/// The plan that `syscall-scan` makes for BusyBox.
+/// Returns `syscall-scan`'s plan for BusyBox.
 fn busybox_plan() -> String {
     Run::kshrink("syscall-scan")
         .arg(recipe("package.sh", &["busybox-static", "i386"]).join("bin/busybox"))
@@ -29,8 +29,8 @@ fn busybox_plan() -> String {
         .text()
 }
 
-/// Makes a build directory of links into another one, with a `vmlinux` of its own: the rewriter follows links, and takes
-/// the directory of that file for the build.
+/// Makes a build directory of links into another one, with a `vmlinux` of its own: the rewriter follows links, and uses
+/// the directory of that file as the build directory.
 fn link_build(chain: &mut Chain, build: &Path, copy: &str) {
     let vmlinux = format!("{copy}/vmlinux");
     chain.succeed(Run::new("cp").arg("-as").arg(build).arg(copy));
@@ -38,7 +38,7 @@ fn link_build(chain: &mut Chain, build: &Path, copy: &str) {
     chain.succeed(Run::new("cp").arg(build.join("vmlinux")).arg(&vmlinux));
 }
 
-/// How many functions of a kernel have the address of another one.
+/// Number of functions of a kernel that share their address with another function.
 fn shared_names(map: &Path) -> usize {
     let map = fs::read_to_string(map).expect("System.map");
     let code = map.lines().filter_map(|line| {
@@ -80,7 +80,7 @@ fn the_web_kernel_shrinks_and_still_serves() {
         let folded = shared_names(&small.dir.join("System.map"));
         assert!(folded >= 600, "only {folded} functions have the address of another one");
         before.check("kshrink-spec");
-        // What is constant folded, all that is the same merged, and every kind of edit, everywhere.
+        // Constants folded, all identical code merged, and every kind of edit, everywhere.
         let passes = "syscalls,reach,fold,icf,initmotion,merge,exercise";
         let edited = test.rewritten(&kernel, "edited", &plan, &["--passes", passes, "--merge", "all"]);
         test.passes(&scenario, &edited.kernel, &[]);
@@ -121,8 +121,8 @@ fn web_kernel_of_linux_7_2_shrinks_and_serves() {
     });
 }
 
-/// Rewrites a kernel twice, and both results serve. Without a pass, only gaps in its data change (docs/kernels.md), by up
-/// to `gaps` bytes. For BusyBox, the footprint falls by at least `cut` per cent.
+/// Rewrites a kernel twice, and checks that both results serve. Without passes, only gaps in its data change
+/// (docs/kernels.md), by up to `gaps` bytes. For BusyBox, the footprint falls by at least `cut` per cent.
 fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, gaps: u64, cut: f64) {
     let kernel = test.kernel(name);
     let scenario = test.web();
@@ -183,10 +183,11 @@ fn smp_kernel_of_linux_6_1_that_exports_what_its_modules_use() {
     KernelTest::check(name, |test| exports_what_modules_use(test, "websmp-i386-6.1"));
 }
 
-/// Only what `dummy.ko` uses is exported: it is loaded, and another module is refused by the name of what it lacks.
+/// Only the imports of `dummy.ko` are exported: it is loaded, and another module is refused with the name of a missing
+/// symbol.
 fn exports_what_modules_use(test: &mut KernelTest<'_>, kernel: &str) {
     let kernel = test.kernel(kernel);
-    // As they are installed, compressed.
+    // As installed, compressed.
     let module = kernel.build.join("drivers/net/dummy.ko");
     test.chain.succeed(Run::new("install").arg("-D").arg(module).arg("lib/modules/kernel/dummy.ko"));
     test.chain.succeed(Run::new("xz").args(["--check=crc32", "lib/modules/kernel/dummy.ko"]));
@@ -207,7 +208,7 @@ fn shrunk_kernel_survives_stress() {
     });
 }
 
-/// Boots a kernel with a trace, and returns a plan (an empty text is none) with its coverage.
+/// Boots a kernel with a trace, and returns a plan (none if it is empty) with its coverage added.
 fn coverage(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, plan: &str) -> String {
     let trace = format!("{}.trace", kernel.name);
     test.passes(scenario, kernel, &["--icount", "yes", "--trace", &trace]);
@@ -216,7 +217,7 @@ fn coverage(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, pla
     test.chain.succeed(run).text()
 }
 
-/// The touched pages of the text of a kernel, and how few would do for whole functions.
+/// Returns the touched text pages of a kernel, and the minimum for whole functions.
 fn pages(vmlinux: &Path, plan: &str) -> (u64, u64) {
     let run = Run::kshrink("reorder").args(["pages", "--json"]).arg(vmlinux).stdin(plan);
     let pages: Value = serde_json::from_slice(&run.succeed().stdout).expect("JSON");
@@ -236,8 +237,8 @@ fn what_ran_lies_together_and_serves() {
         let ran = coverage(test, &scenario, &ordered, "");
         let (touched, _) = pages(&ordered.vmlinux, &ran);
         let (before, minimum) = pages(&kernel.vmlinux, &plan);
-        // After one training; `make pages` makes seventeen, under conditions that differ. What runs besides depends
-        // on how fast requests come in, and each function that was not seen may cost a page.
+        // After one training; `make pages` makes seventeen, under different conditions. Further code runs depending on
+        // the timing of requests, and each function that was not seen may cost a page.
         let is_dense = 10 * touched < 9 * minimum && 2 * touched < before;
         assert!(is_dense, "{touched} pages touched, {before} before, {minimum} for whole functions");
     });

@@ -1,4 +1,4 @@
-//! Kernels without the operations of system calls that no program asks for.
+//! Kernels without the operations of system calls that no program requests.
 
 use kshrink_tests::KernelTest;
 
@@ -17,7 +17,7 @@ fn a_kernel_refuses_what_no_program_asks_for() {
         test.passes(&scenario, &small.kernel, &[]);
         let scenario = test.operations();
         test.passes(&scenario, &small.kernel, &[]);
-        // The original does all of it.
+        // The original supports all operations.
         test.complains(&scenario, &kernel, &[]);
         let console = test.console(&kernel);
         assert!(console.contains("FAILED  prctl") && console.contains("FAILED  ipc"), "{console}");

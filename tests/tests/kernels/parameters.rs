@@ -1,4 +1,4 @@
-//! Kernels that were made for one command line.
+//! Kernels for one command line.
 
 use std::path::Path;
 
@@ -7,18 +7,18 @@ use serde_json::Value;
 
 use crate::busybox_plan;
 
-/// The command line of the scenarios (`fixtures/qemu/boot.sh`), and a parameter whose file in sysfs can only be read.
+/// The command line of the scenarios (`fixtures/qemu/boot.sh`), and a parameter with a read-only sysfs file.
 const LINE: &str = "console=ttyS0 panic=-1 virtio_pci.force_legacy=1";
-/// What of it the scenarios have to be told.
+/// The part of it that is an option of the scenarios.
 const APPEND: &[&str] = &["--append", "virtio_pci.force_legacy=1"];
 
-/// The plan for BusyBox and a command line.
+/// Returns the plan for BusyBox and a command line.
 fn plan(vmlinux: &Path, line: &str, options: &[&str]) -> String {
     let run = Run::kshrink("cmdline-spec").arg(vmlinux).args(["--cmdline", line]).args(options);
     run.stdin(busybox_plan()).succeed().text()
 }
 
-/// The remarks of the check of the command line on a console.
+/// Returns the remarks of the command-line check on a console.
 fn remarks(console: &str) -> Vec<String> {
     let lines = console.lines().filter_map(|line| line.split_once("kshrink: "));
     lines.map(|(_, remark)| remark.trim_end().to_owned()).collect()
@@ -45,13 +45,13 @@ fn a_kernel_for_one_command_line_says_what_another_asks_for() {
         for name in ["command-line-is-as-planned", "parameters-are-tables-of-entries"] {
             assert!(small.assumptions().contains(&name), "no {name} in {:?}", small.assumptions());
         }
-        // As planned: nothing is said, and nothing that was fixed can be written.
+        // With the planned command line, nothing is printed, and fixed variables cannot be written.
         let scenario = test.web();
         test.passes(&scenario, &small.kernel, APPEND);
         assert_eq!(remarks(&test.console(&small.kernel)), [""; 0]);
         let scenario = test.parameters();
         test.passes(&scenario, &small.kernel, APPEND);
-        // Otherwise: each parameter once, and the kernel goes on.
+        // With another one, each parameter is reported once, and the kernel continues.
         test.passes(&scenario, &small.kernel, &["--append", "loglevel=7 rootdelay=5 loglevel=6 quietly"]);
         let removed = |word: &str, name: &str| {
             format!(

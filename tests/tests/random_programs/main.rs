@@ -1,14 +1,14 @@
 /*!
-Random programs, compiled in many ways, go through the rewriter and must do what they did before.
+Random programs, compiled in many ways, are rewritten and must behave as before.
 
-Each of [`PROGRAMS`] programs, or as many as `KSHRINK_PROGRAMS` says, is made of two files: one by csmith (Yang et al.,
-PLDI 2011), free of undefined behaviour, which prints a checksum of all its variables, and one full of `switch`
+Each of [`PROGRAMS`] programs (`KSHRINK_PROGRAMS` sets another number) is made of two files: one by csmith (Yang et
+al., PLDI 2011), free of undefined behaviour, which prints a checksum of all its variables, and one full of `switch`
 statements, which csmith does not make ([`switches`]). Both are compiled once for each of [`LEVELS`] with the flags of
-one of [`VARIANTS`]. They go through `--passes none`, `--passes reach`, `icf` after it, and passes that shuffle all
-code ([`SHUFFLED`]), are linked like the original, and have to print the same with the same exit status.
+one of [`VARIANTS`]. They are rewritten with `--passes none`, `--passes reach`, `icf` after it, and passes that shuffle
+all code ([`SHUFFLED`]), are linked like the original, and have to print the same with the same exit status.
 
-`KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it. Other random programs
-go through all passes in random order ([`orders`]).
+`KSHRINK_SEED=N` runs program N alone. A failure keeps its files and prints every command that led to it. Other random
+programs are rewritten with all passes in random order ([`orders`]).
 */
 
 mod orders;
@@ -26,16 +26,16 @@ use kshrink_tests::{
 };
 use serde_json::Value;
 
-/// How many programs, numbered from 0, unless `KSHRINK_PROGRAMS` says otherwise. Program N has the seed N, or if that does
-/// not end, N + this number, and so on.
+/// Number of programs, counted from 0, unless `KSHRINK_PROGRAMS` sets another. Program N has the seed N, or if that
+/// does not end, N + this number, and so on.
 const PROGRAMS: usize = 25;
-/// How many seeds are tried for one program.
+/// Maximum number of seeds for one program.
 const TRIES: usize = 8;
-/// Nearly all programs take less than 0.01 s; of the others, most never end.
+/// Nearly all programs take less than 0.01 s; most others never end.
 const ORIGINAL_LIMIT: Duration = Duration::from_secs(2);
-/// No verdict should depend on what else the machine is doing.
+/// Generous, because the verdict should not depend on the load of the machine.
 const REWRITTEN_LIMIT: Duration = Duration::from_secs(20);
-/// csmith now and then makes a program that keeps the compiler busy for minutes.
+/// csmith occasionally makes a program that takes the compiler minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(30);
 const LEVELS: [&str; 2] = ["-Os", "-O2"];
 
@@ -43,12 +43,12 @@ const LEVELS: [&str; 2] = ["-Os", "-O2"];
 struct Variant {
     compile: &'static [&'static str],
     link: &'static [&'static str],
-    /// Whether it has a runtime of its own in place of the C library.
+    /// Whether it has its own runtime in place of the C library.
     freestanding: bool,
-    /// Whether `reach` finds all dead functions. Jump tables of position-independent code stay data, which keeps
-    /// what it names.
+    /// Whether `reach` finds all dead functions. Jump tables of position-independent code stay data, which keeps its
+    /// targets.
     finds_dead: bool,
-    /// The options of csmith besides the seed.
+    /// The options of csmith in addition to the seed.
     csmith: &'static [&'static str],
 }
 
@@ -76,7 +76,7 @@ const VARIANTS: &[Variant] = &[
         finds_dead: false,
         csmith: &["--inline-function"],
     },
-    // As a 32-bit kernel is compiled.
+    // Like a 32-bit kernel.
     Variant {
         compile: &[
             "-fno-pic",
@@ -93,7 +93,7 @@ const VARIANTS: &[Variant] = &[
         finds_dead: true,
         csmith: &[],
     },
-    // Every function on its own, and aligned.
+    // Every function in a section of its own, and aligned.
     Variant {
         compile: &["-fno-pie", "-fno-inline", "-falign-functions=16", "-fcf-protection=branch"],
         link: STATIC,
@@ -109,7 +109,7 @@ struct Figures {
     builds: usize,
     functions: usize,
     jump_tables: usize,
-    /// Jumps through tables whose targets `kcfg` found. Functions with others are carried whole.
+    /// Jumps through tables with targets that `kcfg` found. Functions with other table jumps are opaque.
     resolved: u64,
     code_bytes: u64,
     code_bytes_after_reach: u64,
@@ -117,7 +117,7 @@ struct Figures {
     opaque: BTreeMap<String, usize>,
 }
 
-/// Panics with what went wrong, if anything did.
+/// Panics with a list of the failures, if there are any.
 fn assert_none_failed(failures: &[String], of: usize) {
     assert!(failures.is_empty(), "{} of {of} programs failed\n\n{}", failures.len(), failures.join("\n\n"));
 }
@@ -142,7 +142,7 @@ fn random_programs_do_what_they_did_before() {
     assert!(!few, "so few jump tables test little: {}", figures.jump_tables);
 }
 
-/// Takes one program, of a number of them, through everything.
+/// Runs all tests of one program out of `programs`.
 fn program(number: usize, programs: usize) -> Result<Figures, String> {
     let variant = &VARIANTS[number % VARIANTS.len()];
     for attempt in 0..TRIES {
@@ -169,8 +169,8 @@ fn program(number: usize, programs: usize) -> Result<Figures, String> {
     Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
 }
 
-/// Makes, compiles and runs the original programs, one for each level; `None` if csmith fails with this seed, or
-/// the program does not end.
+/// Makes, compiles and runs the original programs, one for each level; `None` if csmith fails with this seed, or the
+/// program does not end.
 fn originals(
     chain: &mut Chain,
     seed: usize,
@@ -208,7 +208,7 @@ fn originals(
     Ok(Some(outcomes))
 }
 
-/// csmith's program, made to call the other file and to put the result into its checksum.
+/// Changes csmith's program to call the other file and to add the result to its checksum.
 fn with_switches(program: &str) -> Result<String, String> {
     let end = "    platform_main_end(crc32_context";
     let call = "    transparent_crc(kshrink_switches(crc32_context), \"switches\", print_hash_value);\n";
@@ -252,7 +252,7 @@ fn rewrite_all(
     };
     let merged = format!("{}{level}.o", if is_pie { SHUFFLED } else { EXERCISED });
     let builds = ["none", "reach"].iter().chain(shuffled).map(|&passes| (passes, format!("{passes}{level}")));
-    // What was merged is rewritten once more.
+    // The merged object is rewritten again.
     for (passes, program) in builds.chain([(PROPAGATED, format!("again{level}"))]) {
         let object = format!("{program}.o");
         let again = [&*merged];
@@ -279,8 +279,8 @@ fn rewrite_all(
     Ok(())
 }
 
-/// What can be told without running it: with no pass every function is still there, and `reach` has removed
-/// those that nothing calls.
+/// Checks properties without running it: without passes, every function remains, and `reach` has removed the uncalled
+/// ones.
 fn check_contents(
     passes: &str,
     variant: &Variant,
@@ -331,8 +331,7 @@ impl Figures {
     }
 
     fn text(&self, programs: usize, time: Duration) -> String {
-        let opaque: String =
-            self.opaque.iter().map(|(why, n)| format!("\n  carried whole: {n} × {why}")).collect();
+        let opaque: String = self.opaque.iter().map(|(why, n)| format!("\n  opaque: {n} × {why}")).collect();
         format!(
             "random programs: {programs} (and {} that do not end) in {} builds, in {:.0} s: {} functions, {} jump \
              tables (kcfg resolves {}), {} KiB of code, of which reach keeps {} KiB{opaque}",

@@ -1,8 +1,8 @@
 /*!
 Passes in random order.
 
-Each of [`PROGRAMS`] random programs (`KSHRINK_PROGRAMS` sets another number) goes through all passes in an order from
-its seed, and through some of them in another order, and must behave as before. Those that remove run first and in
+Each of [`PROGRAMS`] random programs (`KSHRINK_PROGRAMS` sets another number) is rewritten with all passes in an order
+from its seed, and with some of them in another order, and must behave as before. Removing passes run first and in
 rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs program N alone.
 */
 
@@ -11,12 +11,12 @@ use kshrink_tests::{Chain, Random, parallel, random_programs, recipe};
 
 use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, assert_none_failed, objects, originals, run};
 
-/// How many programs, unless `KSHRINK_PROGRAMS` says otherwise.
+/// Number of programs, unless `KSHRINK_PROGRAMS` sets another.
 const PROGRAMS: usize = 15;
-/// The seeds of their programs begin here, so that they are others than those that go through given passes.
+/// The first seed of these programs, so that they differ from the programs for fixed passes.
 const FIRST_SEED: usize = 100_000;
 
-/// Levels of optimization, each with how a program is compiled besides.
+/// Levels of optimization, each with further options for compiling a program.
 const WAYS: &[(&str, Variant)] = &[
     ("-O2", variant(&["-fno-pie"], &["--float"])),
     ("-O3", variant(&["-fno-pie"], &["--max-funcs", "16"])),
@@ -48,7 +48,7 @@ fn random_programs_go_through_passes_in_any_order() {
     assert_none_failed(&failures, numbers.len());
 }
 
-/// Takes one program through two random orders.
+/// Tests one program with two random orders.
 fn program(number: usize, all: &[String]) -> Result<(), String> {
     let (level, variant) = &WAYS[number % WAYS.len()];
     for attempt in 0..TRIES {
@@ -90,7 +90,7 @@ fn program(number: usize, all: &[String]) -> Result<(), String> {
     Err(format!("program {number}: none of {TRIES} seeds gave a program that ends"))
 }
 
-/// Some passes, at least one, in a random order.
+/// Returns some passes, at least one, in a random order.
 fn some(random: &mut Random, all: &[String]) -> String {
     let shuffled = shuffled(random, all);
     let count = random.range(1, all.len() as u32) as usize;

@@ -2,10 +2,10 @@
 Random C functions around `switch`, which csmith does not make: the statement that gives a graph its jump
 tables, and so most of what is hard about lifting.
 
-One file is made for a number. Its functions take two words and return one. Each has a shape drawn from a
-list, [`SHAPES`], and its cases hold small random statements: some run on into the next case, some share
-labels, some call functions above them. A counter limits how deep calls nest. A few functions are
-never called, and name data and functions that nothing else does: the pass `reach` has to remove all of them.
+One file is made for each number. Its functions take two words and return one. Each has a shape from [`SHAPES`], and
+its cases contain small random statements: some fall through to the next case, some share labels, some call functions
+above them. A counter limits the depth of calls. A few functions are never called, and name data and functions that
+nothing else names: pass `reach` has to remove all of them.
 
 `kshrink_switches` calls every live function with many values.
 */
@@ -14,14 +14,14 @@ use std::fmt::Write;
 
 use kshrink_tests::Random;
 
-/// What functions that are never called are named after.
+/// The prefix of functions that are never called.
 pub const DEAD_PREFIX: &str = "never_called_";
 
 /// Live functions in a file.
 const LIVE: u32 = 14;
 /// Functions that are never called.
 const DEAD: u32 = 4;
-/// How often `kshrink_switches` calls each function.
+/// Number of calls of each function by `kshrink_switches`.
 const ROUNDS: u32 = 60;
 
 /// Ways to write a function around a `switch`.
@@ -55,7 +55,7 @@ static __attribute__((noreturn, noinline, cold)) void give_up(u32 x)
 static inline u32 rotate(u32 x, u32 by) { return x << (by & 31) | x >> (-by & 31); }
 ";
 
-/// The file for a number.
+/// Returns the file for a number.
 pub fn generate(seed: u64) -> String {
     let mut writer =
         Writer { random: Random::new(seed), text: HEAD.to_owned(), functions: Vec::new(), count: 0 };
@@ -77,7 +77,7 @@ pub fn generate(seed: u64) -> String {
     writer.text
 }
 
-/// The functions that must be gone from the file's code after the pass `reach`.
+/// Returns the functions that pass `reach` has to remove from the file's code.
 pub fn dead_functions() -> impl Iterator<Item = String> {
     (0..DEAD).map(|number| format!("{DEAD_PREFIX}{number}"))
 }
@@ -85,13 +85,13 @@ pub fn dead_functions() -> impl Iterator<Item = String> {
 struct Writer {
     random: Random,
     text: String,
-    /// Functions that may be called from here on.
+    /// Functions that later functions may call.
     functions: Vec<String>,
     count: u32,
 }
 
 impl Writer {
-    /// A function with this body, which says what it returns.
+    /// Adds a function with this body, which returns a value.
     fn function(&mut self, body: &str) {
         let name = format!("switch_{}", self.count);
         self.count += 1;
@@ -103,7 +103,7 @@ impl Writer {
         self.functions.push(name);
     }
 
-    /// `switch (selector)` with cases for these values, then `return`.
+    /// Adds `switch (selector)` with cases for these values, followed by `return`.
     fn switch(&mut self, selector: &str, values: &[i64], default: &str) {
         let cases = self.cases(values);
         self.function(&format!("\tswitch ({selector}) {{\n{cases}{default}\t}}\n\treturn x + y;\n"));
@@ -158,12 +158,12 @@ impl Writer {
         }
     }
 
-    /// Rising values from `first` on, with a gap here and there.
+    /// Returns rising values from `first` on, with occasional gaps.
     fn values(&mut self, first: i64, count: u32) -> Vec<i64> {
         (first..first + i64::from(count)).filter(|_| !self.random.once_in(7)).collect()
     }
 
-    /// Values that lie close together, somewhere around zero.
+    /// Values close together, around zero.
     fn dense(&mut self) {
         let (count, first) = (self.random.range(6, 40), self.random.range(0, 12));
         let values = self.values(-i64::from(first), count);
@@ -196,7 +196,7 @@ impl Writer {
         self.switch(&format!("((uint64_t)x * y) % {}", count + 3), &values, &default);
     }
 
-    /// A default that the compiler is told never happens, so that nothing bounds the selector.
+    /// A default declared unreachable to the compiler, so that nothing bounds the selector.
     fn unreachable_default(&mut self) {
         let count = self.random.range(6, 20);
         let values: Vec<i64> = (0..i64::from(count)).collect();
@@ -271,7 +271,7 @@ impl Writer {
         ));
     }
 
-    /// Functions above, called through a table.
+    /// Calls earlier functions through a table.
     fn functions(&mut self) {
         if self.functions.is_empty() {
             return self.dense();

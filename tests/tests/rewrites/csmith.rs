@@ -1,4 +1,4 @@
-//! Programs of csmith, with options that the other random tests do not give it.
+//! Programs of csmith, with options that the other random tests do not use.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use kshrink_tests::{Chain, Machine, Random, Run, parallel, random_programs, reci
 
 use crate::{AllPrograms, Figures, compare, passes};
 
-/// Programs, unless `KSHRINK_PROGRAMS` says otherwise. Program N has the seed N, or if that does not end, the next of
-/// [`TRIES`].
+/// Number of programs, unless `KSHRINK_PROGRAMS` sets another. Program N has the seed N, or if that does not end, the
+/// next of [`TRIES`].
 const PROGRAMS: usize = 8;
 const TRIES: u64 = 8;
-/// How often each program is rewritten.
+/// Number of rewrites of each program.
 const REWRITES: usize = 4;
-/// csmith now and then makes a program that keeps the compiler busy for minutes.
+/// csmith occasionally makes a program that takes the compiler minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(30);
-/// Most of those that end take less than 0.01 s.
+/// Most programs that end take less than 0.01 s.
 const ORIGINAL_LIMIT: Duration = Duration::from_secs(2);
-/// Other seeds than those of the other random tests.
+/// Different from the seeds of the other random tests.
 const FIRST_SEED: u64 = 1_000_000;
 
-/// Options for csmith, one of each line.
+/// Options for csmith, one from each line.
 const OPTIONS: &[&[&str]] = &[
     &["--no-packed-struct --max-struct-fields 4", "--packed-struct --max-struct-fields 20"],
     &["--bitfields --max-union-fields 12", "--no-bitfields", "--no-unions", "--no-structs --no-unions"],
@@ -33,7 +33,7 @@ const OPTIONS: &[&[&str]] = &[
     &["--inline-function --inline-function-prob 90", "--no-inline-function"],
 ];
 
-/// Options for the compiler, one of each line.
+/// Options for the compiler, one from each line.
 const FLAGS: &[&[&str]] = &[
     &["-O1", "-O2", "-O3", "-Os"],
     &["-fno-pie", "-fPIC", "-fPIE"],
@@ -41,7 +41,7 @@ const FLAGS: &[&[&str]] = &[
     &["", "-fno-ipa-cp -fno-ipa-ra", "-fno-jump-tables", "-fno-strict-aliasing -fno-tree-ccp"],
 ];
 
-/// The shared C library of a cross compiler: linking takes half the time that it takes with `-static`.
+/// Uses the shared C library of a cross compiler, because that links twice as fast as `-static`.
 fn link_flags(machine: Machine) -> [&'static str; 3] {
     match machine {
         Machine::I386 => [
@@ -82,7 +82,7 @@ fn rewritten_csmith_programs_print_the_same() {
     all_programs.judge();
 }
 
-/// Makes a program that ends, and takes it through all of its rewrites.
+/// Makes a program that ends, and tests all of its rewrites.
 fn program(
     chain: &mut Chain,
     number: u64,
@@ -110,7 +110,7 @@ fn program(
         if chain.attempt(compile).status != Some(0) {
             continue;
         }
-        // Some built-in functions are another machine's.
+        // Some built-in functions belong to another machine.
         if chain.attempt(link("original", "program.o")).status != Some(0) {
             continue;
         }

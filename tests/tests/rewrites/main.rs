@@ -1,14 +1,15 @@
 /*!
-Many small programs, each compiled in one way of many, rewritten with several lists of passes, and compared.
+Many small programs, each compiled in one of many ways, rewritten with several lists of passes, and compared.
 
-One *rewrite* is a program, compiled with some options, that goes through `kshrink-spec` with some passes, is linked and run,
-and has to print what it printed before. Each program goes through [`PASSES`], and in turn through as many of
-[`PASSES_IN_TURN`] as make [`REWRITES`]. A program that the rewriter refuses with one error is counted by the reason, and
-is no failure; a difference is one.
+One *rewrite* is a program, compiled with some options, that is rewritten with some passes, linked and run, and has to
+print the same output. Each program is rewritten with [`PASSES`], and in turn with some of [`PASSES_IN_TURN`], up to
+[`REWRITES`]. A program that the rewriter refuses with one error is counted by the reason, and is not a failure; a
+difference is one.
 
 The programs are those of [`generator`], aimed at calling conventions, and those of csmith with options that the other
-random tests do not use ([`csmith`]). `make test` runs a few; `make study-rewrites` runs 20,000 rewrites of the first and 4,000 of
-the second, and docs/torture.md has its figures. `KSHRINK_SEED=N` runs program N alone, and a failure keeps its files.
+random tests do not use ([`csmith`]). `make test` runs a few; `make study-rewrites` runs 20,000 rewrites of the first
+and 4,000 of the second, with figures in docs/torture.md. `KSHRINK_SEED=N` runs program N alone, and a failure keeps
+its files.
 */
 
 mod csmith;
@@ -29,13 +30,13 @@ use kshrink_tests::{
 
 use ways::{Runtime, Way};
 
-/// Programs of the generator, unless `KSHRINK_PROGRAMS` says otherwise.
+/// Number of programs of the generator, unless `KSHRINK_PROGRAMS` sets another.
 const PROGRAMS: usize = 60;
-/// How often each program is rewritten.
+/// Number of rewrites of each program.
 const REWRITES: usize = 5;
-/// Every program goes through these.
+/// Passes for every program.
 const PASSES: [&str; 2] = ["fold", "merge"];
-/// Every program goes through some of these, the next one through the next, besides all passes in a random order.
+/// Further passes, assigned to programs in turn, in addition to all passes in a random order.
 const PASSES_IN_TURN: [&str; 9] = [
     "none",
     "reach",
@@ -48,20 +49,20 @@ const PASSES_IN_TURN: [&str; 9] = [
     "fold,merge,exercise",
 ];
 const RUN_LIMIT: Duration = Duration::from_secs(20);
-/// Exit status of a command whose input is wrong.
+/// Exit status of a command with bad input.
 const BAD_INPUT: i32 = 2;
 
-/// After how many programs the figures so far are printed.
+/// Number of programs after which the figures are printed.
 const REPORTED: usize = 250;
 
-/// The figures of many programs, which are printed now and then.
+/// The figures of many programs, which are printed from time to time.
 struct AllPrograms {
     what: &'static str,
     start: Instant,
     figures: Mutex<Figures>,
 }
 
-/// Results by what became of rewrites.
+/// Results by outcome.
 #[derive(Default)]
 struct Figures {
     programs: usize,
@@ -94,7 +95,7 @@ fn rewritten_programs_print_the_same() {
     all_programs.judge();
 }
 
-/// Takes a program of the generator through all of its rewrites.
+/// Tests all rewrites of a program of the generator.
 fn program(
     chain: &mut Chain,
     number: usize,
@@ -117,7 +118,7 @@ fn program(
     compare(chain, &["program.o"], "program", &passes, link, |program| runtime.run(program), figures)
 }
 
-/// The lists of passes for a program.
+/// Returns the lists of passes for a program.
 fn passes(number: usize, all: &[String], count: usize) -> Vec<String> {
     let turn = number * (count - PASSES.len());
     let in_turn = (turn..).map(|turn| match PASSES_IN_TURN.get(turn % (PASSES_IN_TURN.len() + 1)) {
@@ -127,7 +128,7 @@ fn passes(number: usize, all: &[String], count: usize) -> Vec<String> {
     PASSES.iter().map(|&passes| passes.to_owned()).chain(in_turn).take(count).collect()
 }
 
-/// Links and runs the original, and compares it with what becomes of it after each list of passes.
+/// Links and runs the original, and compares it with the rewrite by each list of passes.
 ///
 /// # Errors
 /// The first difference.
@@ -166,10 +167,10 @@ fn compare(
     Ok(())
 }
 
-/// Why a program is refused, without the places that tell one program from another; `None` if it is rewritten.
+/// Returns the reason why a program is refused, without details of the program; `None` if it is rewritten.
 ///
 /// # Errors
-/// The outcome of a rewriter that neither rewrites nor refuses.
+/// The outcome if the rewriter neither rewrites nor refuses.
 fn refusal(rewritten: &Outcome) -> Result<Option<String>, String> {
     match (rewritten.status, rewritten.stderr.lines().find_map(|line| line.split_once("error: "))) {
         (Some(0), _) => Ok(None),
@@ -198,7 +199,7 @@ impl AllPrograms {
         }
     }
 
-    /// Prints the figures, and panics if a program does something else, or if too few could be compared.
+    /// Prints the figures, and panics if a program behaves differently, or if too few could be compared.
     fn judge(self) {
         let figures = self.figures.lock().expect("no thread panics with the figures");
         self.print(&*figures);
@@ -210,7 +211,7 @@ impl AllPrograms {
         assert!(skipped * 10 <= figures.programs, "the compiler refuses {skipped} of {}", figures.programs);
     }
 
-    /// Prints directly, because the test harness shows what a test prints only if it fails.
+    /// Prints directly, because the test harness shows a test's output only if it fails.
     fn print(&self, text: &dyn fmt::Display) {
         let seconds = self.start.elapsed().as_secs_f64();
         let _ = writeln!(std::io::stderr(), "{}, after {seconds:.0} s: {text}", self.what);
@@ -218,7 +219,7 @@ impl AllPrograms {
 }
 
 impl Figures {
-    /// Adds others.
+    /// Adds other figures.
     fn add(&mut self, other: Figures) {
         self.programs += other.programs;
         self.same += other.same;

@@ -1,4 +1,4 @@
-//! Compilers and their options, as the seed of a program picks them.
+//! Compilers and their options, picked by the seed of a program.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::generator::Dialect;
 /// The object of `start.S`.
 const START: &str = "start.o";
 
-/// Options of which one is picked, each with its words.
+/// Options of which one is picked, each a list of words.
 type Group = &'static [&'static str];
 
 const I386_GCC: &[Group] = &[
@@ -103,14 +103,14 @@ const ARM_CLANG: &[Group] = &[
 pub struct Way {
     pub arm: bool,
     clang: bool,
-    /// The options that were picked.
+    /// The picked options.
     pub options: Vec<&'static str>,
 }
 
 impl Way {
-    /// The way of a seed.
+    /// Returns the way of a seed.
     pub fn new(seed: u64) -> Way {
-        // Other numbers than those that make the program.
+        // Different numbers from those that make the program.
         let mut random = Random::new(!seed);
         let (arm, clang) = (random.once_in(2), random.once_in(3));
         let groups = match (arm, clang) {
@@ -160,7 +160,7 @@ impl Way {
     }
 }
 
-/// What programs of a machine are linked with, and run by.
+/// The startup code and emulator for programs of a machine.
 pub struct Runtime {
     linker: &'static [&'static str],
     start: Vec<u8>,
@@ -184,7 +184,7 @@ impl Runtime {
         Runtime { linker, start, libgcc, emulator: arm.then_some("qemu-arm") }
     }
 
-    /// Puts into the directory of a program what [`Runtime::link`] links it with.
+    /// Puts the files for [`Runtime::link`] into the directory of a program.
     pub fn prepare(&self, chain: &Chain) {
         chain.write(START, &self.start);
     }

@@ -1,12 +1,11 @@
 /*!
-The system calls that programs are seen to make are in the plans that the scanner makes of these programs.
+The system calls that programs make under observation are in the scanner's plans for these programs.
 
-The scripts of `fixtures/scan/` run the programs of Debian packages in a root file system that holds
-nothing else (`fixtures/scan/box.sh`), under `strace -f`. They start more than three hundred; those of
-[`PROGRAMS`], from all that any script makes them do, are scanned in that root. A call that was seen and is not in
-a plan which says that it is complete is a failure, and of [`LEAST_WHOLE`] programs at least every call that was
-seen has to be in the plan, complete or not. How close the plans come is printed as a table, and written to the file
-that [`TABLE`] names.
+The scripts of `fixtures/scan/` run the programs of Debian packages under `strace -f`, in a root file system with
+nothing else (`fixtures/scan/box.sh`). They start more than three hundred programs; [`PROGRAMS`], if a script starts
+them, are scanned in that root. An observed call that is not in a complete plan is a failure. For at least
+[`LEAST_WHOLE`] programs, the plan has to contain every observed call, even if it is incomplete. A table shows how
+close the plans come; [`TABLE`] names a file to write it to.
 */
 
 mod plan;
@@ -24,16 +23,16 @@ use kshrink_tests::{Run, fixture, parallel, parallel_on, recipe};
 use plan::Plan;
 use trace::Seen;
 
-/// The longest take half a minute on a quiet machine.
+/// The longest scripts take half a minute on a quiet machine.
 const SCRIPT_LIMIT: Duration = Duration::from_secs(240);
 /// The scripts wait for servers and signals most of the time.
 const SCRIPT_THREADS: usize = 6;
-/// The environment variable with the path of a file that gets the table.
+/// The environment variable with the path of a file for the table.
 const TABLE: &str = "KSHRINK_SCAN_TABLE";
-/// Of as many programs nothing that was seen may be missing from the plan, even if it is incomplete.
+/// Minimum number of programs whose plan has all observed calls, even if it is incomplete.
 const LEAST_WHOLE: usize = 40;
 
-/// The programs that are compared, by their paths in the root without links, besides those of [`B_SIDE`].
+/// The compared programs, by their paths in the root without links, in addition to [`B_SIDE`].
 const PROGRAMS: &[&str] = &[
     "/usr/bin/bash",
     "/usr/bin/bc",
@@ -97,7 +96,7 @@ const PROGRAMS: &[&str] = &[
     "/usr/sbin/sshd",
 ];
 
-/// The programs that B-Side (Middleware 2024) was measured with.
+/// The programs in the measurements of B-Side (Middleware 2024).
 const B_SIDE: [&str; 6] = [
     "/usr/bin/redis-check-rdb", // redis-server and redis-sentinel are links to it
     "/usr/sbin/nginx",
@@ -107,7 +106,7 @@ const B_SIDE: [&str; 6] = [
     "/usr/bin/sqlite3",
 ];
 
-/// What these programs load by names that are not written in them.
+/// Libraries that these programs load by names that are not written in them.
 const PLUGINS: &[(&str, &[&str])] = &[
     ("/usr/sbin/lighttpd", &["--plugin-dir", "/usr/lib/lighttpd@lighttpd"]),
     ("/usr/bin/python3.11", &["--plugin-dir", "/usr/lib/python3.11/lib-dynload@python3.11"]),
@@ -119,7 +118,7 @@ fn x86_64_programs() {
     check("amd64", "x86_64", &scripts());
 }
 
-/// All scripts, the longest first.
+/// Returns all scripts, longest first.
 fn scripts() -> Vec<String> {
     let mut scripts: Vec<(u64, String)> = fs::read_dir(fixture("scan"))
         .expect("the scripts")
@@ -134,7 +133,7 @@ fn scripts() -> Vec<String> {
     scripts.into_iter().map(|(_, name)| name).collect()
 }
 
-/// Runs scripts in the root of an architecture of Debian's, scans what they ran, and compares.
+/// Runs scripts in the root of a Debian architecture, scans the programs that ran, and compares.
 fn check(architecture: &str, abi: &str, scripts: &[String]) {
     recipe("install.sh", &["scan"]);
     let root = recipe("package.sh", &["scan/programs.packages", architecture]);
@@ -151,7 +150,7 @@ fn check(architecture: &str, abi: &str, scripts: &[String]) {
     failures.extend(idle.map(|path| format!("{path}: no script has started it")));
     seen.retain(|program, _| wanted.iter().any(|path| Path::new(path) == program));
     let mut programs: Vec<(&PathBuf, &BTreeMap<u32, String>)> = seen.iter().collect();
-    // Those with plug-ins take longest.
+    // Programs with plug-ins take longest.
     programs
         .sort_by_key(|(program, _)| !PLUGINS.iter().any(|(path, _)| program.as_path() == Path::new(path)));
     let mut rows = Vec::new();
@@ -163,7 +162,7 @@ fn check(architecture: &str, abi: &str, scripts: &[String]) {
     }
     rows.sort_by(|a, b| a.program.cmp(&b.program));
     let table = table(abi, &rows);
-    // Directly, because the test harness shows what a test prints only if it fails.
+    // Printed directly, because the test harness shows a test's output only if it fails.
     let _ = std::io::stderr().write_all(table.as_bytes());
     if let Some(path) = std::env::var_os(TABLE) {
         fs::write(&path, table).unwrap_or_else(|error| panic!("{}: {error}", Path::new(&path).display()));
@@ -183,7 +182,7 @@ fn check(architecture: &str, abi: &str, scripts: &[String]) {
     assert!(whole >= LEAST_WHOLE, "of only {whole} programs everything that was seen is in the plan");
 }
 
-/// Runs a script and returns what was seen.
+/// Runs a script and returns the observed calls.
 fn run(root: &Path, script: &str) -> Result<Seen, String> {
     let out = tempfile::Builder::new().prefix("kshrink-scan-").tempdir().expect("a temporary directory");
     let run = Run::new(fixture("scan/box.sh")).arg(root).arg(out.path()).arg(script);
@@ -192,7 +191,7 @@ fn run(root: &Path, script: &str) -> Result<Seen, String> {
         let bytes = fs::read(out.path().join(name)).map_err(|error| format!("{script}: {name}: {error}"))?;
         Ok::<_, String>(String::from_utf8_lossy(&bytes).into_owned())
     };
-    // A script that could not do what it is for has seen too little.
+    // A script that failed has not observed enough.
     let output = read("output")?;
     if let Some(failed) = output.lines().find(|line| line.starts_with("FAILED")) {
         return Err(format!("{script}: {failed}"));
@@ -206,13 +205,13 @@ fn merge(seen: &mut Seen, found: Seen) {
     }
 }
 
-/// How the plan of a program compares with what was seen.
+/// The comparison of a program's plan with the observed calls.
 struct ComparedProgram {
     program: PathBuf,
-    /// How many calls were seen that its own code makes.
+    /// Number of observed calls from its own code.
     observed: usize,
     plan: Plan,
-    /// Names of what was seen and is not in the plan.
+    /// Names of observed calls that are not in the plan.
     missing: Vec<String>,
 }
 
@@ -253,7 +252,7 @@ impl ComparedProgram {
     }
 }
 
-/// The rows for people, with the averages over all and over the programs of B-Side.
+/// Returns the rows as a human-readable table, with the averages over all programs and over those of B-Side.
 fn table(abi: &str, rows: &[ComparedProgram]) -> String {
     let mut text = format!("{abi:32} observed identified unresolved precision recall   F1   time\n");
     for row in rows {

@@ -1,4 +1,4 @@
-//! What the scanner says about one program.
+//! The scanner's plan for one program.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,15 +10,15 @@ use serde_json::Value;
 /// Python with all of its modules takes the longest, half a minute on a quiet machine.
 const SCAN_LIMIT: Duration = Duration::from_secs(600);
 
-/// The calls of one ABI of a plan.
+/// The system calls of one ABI of a plan.
 pub struct Plan {
-    /// The numbers that the program's own code can ask for.
+    /// The numbers of calls that the program's own code can make.
     pub own: BTreeSet<u32>,
-    /// Those and what the kernel and its vDSO ask for in the program's name.
+    /// These, and the calls that the kernel and its vDSO make on the program's behalf.
     pub all: BTreeSet<u32>,
-    /// How many places are not resolved.
+    /// Number of unresolved call sites.
     pub unresolved: usize,
-    /// How long the scan took.
+    /// Duration of the scan.
     pub time: Duration,
 }
 
@@ -26,7 +26,7 @@ impl Plan {
     /// Scans a program of a root.
     ///
     /// # Errors
-    /// What the command said, if it failed.
+    /// The error of the command.
     pub fn of(root: &Path, program: &Path, options: &[&str], abi: &str) -> Result<Plan, String> {
         let run = Run::kshrink("syscall-scan").arg("--root").arg(root).args(options).arg(program);
         let outcome = run.limit(SCAN_LIMIT).result()?;

@@ -1,13 +1,13 @@
-//! Paths as a program inside a root file system sees them.
+//! Paths as seen by a program inside a root file system.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// A link that leads to itself is no file; the kernel follows as many.
+/// Maximum number of links to follow, as in the kernel; a link to itself is not a file.
 const MAX_LINKS: usize = 40;
 
-/// The ELF file that runs when `path` is executed in the root, as a path in the root without links: the file,
-/// or the interpreter of a script. `None` for what the root does not hold, or what is neither.
+/// Returns the ELF file that runs when `path` is executed in the root, as a path in the root without links: the file,
+/// or the interpreter of a script. `None` if it does not exist in the root, or is neither.
 pub fn program(root: &Path, path: &Path) -> Option<PathBuf> {
     let file = resolve(root, path)?;
     let bytes = fs::read(host_path(root, &file)).ok()?;
@@ -20,12 +20,12 @@ pub fn program(root: &Path, path: &Path) -> Option<PathBuf> {
     fs::read(host_path(root, &file)).ok()?.starts_with(b"\x7fELF").then_some(file)
 }
 
-/// Where a path of the root is on this machine.
+/// Returns the path on this machine of a path of the root.
 pub fn host_path(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// An absolute path of the root with all links followed inside of it.
+/// Returns an absolute path of the root with all links resolved inside of it.
 fn resolve(root: &Path, path: &Path) -> Option<PathBuf> {
     let mut left: Vec<_> = components(path).rev().collect();
     let mut done = PathBuf::from("/");

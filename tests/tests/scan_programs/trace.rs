@@ -1,7 +1,7 @@
-//! What `strace -f -n` saw, by program.
+//! The calls that `strace -f -n` observed, by program.
 //!
-//! A call belongs to the program whose image its process runs. What happens before the tracer's own launcher has
-//! entered the root and started the first program there is left out.
+//! A call belongs to the program whose image its process runs. Calls before the tracer's own launcher has entered the
+//! root and started the first program are left out.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -22,7 +22,7 @@ pub fn seen(log: &str, root: &Path) -> Seen {
     let enter = |path: &str, image: &Option<PathBuf>| match path {
         _ if !inside.get() => None,
         "/proc/self/exe" => image.clone(),
-        // A relative path is relative to a directory that is not known.
+        // A relative path is relative to an unknown directory.
         path if !path.starts_with('/') => None,
         path => programs.entry(path.to_owned()).or_insert_with(|| program(root, Path::new(path))).clone(),
     };

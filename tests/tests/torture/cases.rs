@@ -1,4 +1,4 @@
-//! The tests of GCC's testsuite that are programs, and what their directives ask for ("Directives used within DejaGnu
+//! The tests of GCC's testsuite that are programs, and the effect of their directives ("Directives used within DejaGnu
 //! tests", GCC Internals, chapter 7).
 
 use std::fs;
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 /// A folder of the testsuite.
 struct Folder {
     path: &'static str,
-    /// Whether a test that does not say so is run, and not only compiled.
+    /// Whether a test is run by default, and not only compiled.
     runs: bool,
-    /// The options that the folder's `.exp` file gives to every test; those about the level are left out.
+    /// The options that the folder's `.exp` file passes to every test, except optimization levels.
     options: &'static [&'static str],
 }
 
-/// Each is read with all that is below it; the last folder that holds a test counts.
+/// Folders are read recursively; the last one that contains a test counts.
 const FOLDERS: &[Folder] = &[
     Folder { path: "gcc.c-torture/execute", runs: true, options: &[] },
     Folder {
@@ -41,7 +41,7 @@ const FOLDERS: &[Folder] = &[
     },
 ];
 
-/// A test.
+/// A test of the testsuite.
 pub struct Case {
     /// Its path in the testsuite.
     pub name: String,
@@ -53,7 +53,7 @@ pub struct Case {
     pub runs: bool,
 }
 
-/// All tests of a testsuite, in order of their names.
+/// Returns all tests of a testsuite, sorted by name.
 pub fn all(suite: &Path) -> Vec<Case> {
     let mut paths = Vec::new();
     for folder in FOLDERS {
@@ -77,7 +77,7 @@ fn c_files(folder: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// A test; `None` for a file that belongs to others.
+/// Returns a test; `None` for a file that belongs to other tests.
 fn case(suite: &Path, path: &Path) -> Option<Case> {
     let inside = path.strip_prefix(suite).expect("it was found there");
     let folder = FOLDERS.iter().rfind(|folder| inside.starts_with(folder.path)).expect("it was found in one");
@@ -89,9 +89,9 @@ fn case(suite: &Path, path: &Path) -> Option<Case> {
         options: folder.options.iter().map(|&option| option.to_owned()).collect(),
         runs: folder.runs,
     };
-    let dir = path.parent().expect("it lies in a folder");
+    let dir = path.parent().expect("it is in a folder");
     if folder.path.ends_with("builtins") {
-        // builtins.exp: a test, what it tests in place of the C library, and what they share.
+        // builtins.exp: a test, its replacement of the C library's functions, and common code.
         let stem = path.file_stem().expect("it has a name").to_string_lossy();
         if stem.ends_with("-lib") || dir.ends_with("lib") {
             return None;
@@ -110,27 +110,27 @@ fn case(suite: &Path, path: &Path) -> Option<Case> {
     Some(case)
 }
 
-/// The name and the arguments of the directive in a line: `{ dg-NAME ARGUMENTS }`.
+/// Returns the name and the arguments of the directive in a line: `{ dg-NAME ARGUMENTS }`.
 fn directive(line: &str) -> Option<(&str, &str)> {
     let start = line.find("{ dg-").or_else(|| line.find("{dg-"))?;
     let inner = line[start + 1..].trim_start();
     inner[..inner.rfind('}')?].split_once(char::is_whitespace)
 }
 
-/// The words of a directive's first argument, which may be quoted.
+/// Returns the words of a directive's first argument, which may be quoted.
 fn words(arguments: &str) -> impl Iterator<Item = String> {
     let arguments = arguments.trim();
     let argument = match arguments.strip_prefix('"') {
         Some(quoted) => quoted.split('"').next(),
         None => arguments.split_whitespace().next(),
     };
-    // What dumps are named after does not concern the program.
+    // The name of dump files does not concern the program.
     let words = argument.unwrap_or_default().split_whitespace().filter(|word| !word.starts_with("-fdump-"));
     words.map(str::to_owned).collect::<Vec<_>>().into_iter()
 }
 
-/// Whether the condition of a directive holds, so far as can be told without DejaGnu: there is none, or it names this
-/// machine and denies nothing.
+/// Whether the condition of a directive holds, as far as can be determined without DejaGnu: there is none, or it names
+/// this machine without negation.
 fn holds(arguments: &str) -> bool {
     let Some((_, condition)) = arguments.split_once("{ target") else { return true };
     let ours = ["i?86-", "*-*-linux", "*-*-gnu", "ia32", "ilp32", "*-*-*"];

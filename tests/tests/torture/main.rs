@@ -1,14 +1,14 @@
 /*!
-GCC's own execution tests go through the rewriter, and must do what they did before.
+GCC's own execution tests are rewritten, and must behave as before.
 
-They are C programs that exit with 0 if they were compiled correctly. Most of them are regression tests, for the odd
-corners of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at
-all of [`LEVELS`], with the options that its directives ask for ([`Case`]), and has to do the same after each of
-[`PASSES`], and at each level after two of [`PASSES_IN_TURN`]. A program that the rewriter refuses with a clear error is counted by the reason, and is no failure; a
-difference is one.
+They are C programs that exit with 0 if they were compiled correctly. Most of them are regression tests for rare cases
+of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at all of [`LEVELS`], with the
+options of its directives ([`Case`]), and has to behave the same after each of [`PASSES`], and at each level after two
+of [`PASSES_IN_TURN`]. A program that the rewriter refuses with a clear error is counted by the reason, and is not a
+failure; a difference is one.
 
-It takes most of an hour on two cores, so `make study-torture` runs it, and `make test` does not. The last results are in
-docs/torture.md. `KSHRINK_TORTURE=TEXT` takes the tests whose path contains TEXT alone.
+It takes most of an hour on two cores, so `make study-torture` runs it, and `make test` does not. The last results are
+in docs/torture.md. `KSHRINK_TORTURE=TEXT` runs only the tests with TEXT in their path.
 */
 
 mod cases;
@@ -30,36 +30,36 @@ use table::Table;
 
 const LEVELS: [&[&str]; 3] = [&["-Os"], &["-O2"], &["-O3", "-msse2"]];
 const PASSES: [&str; 2] = ["none", "reach"];
-/// Over the levels, each test goes through all of them.
+/// Over the levels, each test is rewritten with all of these.
 const PASSES_IN_TURN: [&str; 5] = [SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED, FROZEN];
-/// With the shared C library of the cross compiler: linking takes half the time that it takes with `-static`, and is most of
-/// what there is to do. Where the program starts is fixed, which the stores of [`INSTRUMENTED`] need.
+/// With the shared C library of the cross compiler: linking takes half the time that it takes with `-static`, and is
+/// most of the work. The load address is fixed, as the stores of [`INSTRUMENTED`] require.
 const LINK: &[&str] = &[
     "-no-pie",
     "-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2",
     "-Wl,-rpath=/usr/i686-linux-gnu/lib",
 ];
 
-/// What has taken longer never ends, or tests the machine.
+/// A test that takes longer never ends, or tests the machine.
 const ORIGINAL_LIMIT: Duration = Duration::from_secs(10);
-/// No verdict should depend on what else the machine is doing.
+/// Generous, because the verdict should not depend on the load of the machine.
 const REWRITTEN_LIMIT: Duration = Duration::from_secs(60);
-/// After how many tests the table so far is printed.
+/// Number of tests after which the table so far is printed.
 const REPORTED: usize = 250;
-/// Exit code of a command whose input is wrong.
+/// Exit status of a command with bad input.
 const BAD_INPUT: i32 = 2;
 
-/// What became of a test at a level.
+/// The result of a test at a level.
 enum TestResult {
-    /// There is no original to compare with, for this reason.
+    /// There is no original for comparison, for this reason.
     Skipped(&'static str),
-    /// The compiler made the objects that it had made at an earlier level.
+    /// The compiler made the same objects as at an earlier level.
     Repeated,
-    /// After all passes it does what it did.
+    /// It behaves the same after all passes.
     Same,
-    /// The rewriter says what it cannot rewrite.
+    /// The rewriter refuses it with a clear error.
     Refused(String),
-    /// It does something else, or a command failed.
+    /// It behaves differently, or a command failed.
     Different(String),
 }
 
@@ -73,7 +73,7 @@ fn tests_of_gcc_do_what_they_did_before() {
     cases.retain(|case| case.name.contains(&filter));
     assert!(!cases.is_empty(), "no test of {} has {filter:?} in its path", suite.display());
 
-    // What has been done at any time is a fair sample.
+    // In random order, the finished tests are always a fair sample.
     let mut random = Random::new(0);
     for last in (1..cases.len()).rev() {
         cases.swap(last, random.range(0, last as u32) as usize);
@@ -96,7 +96,7 @@ fn tests_of_gcc_do_what_they_did_before() {
     assert_eq!(table.different(), 0, "tests do something else once they are rewritten");
 }
 
-/// What becomes of one test at every level.
+/// Returns the results of one test at every level.
 fn verdicts(case: &Case) -> Vec<TestResult> {
     let mut earlier: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut in_turn = PASSES_IN_TURN.into_iter().cycle();
@@ -107,7 +107,7 @@ fn verdicts(case: &Case) -> Vec<TestResult> {
     LEVELS.iter().map(&mut verdict).collect()
 }
 
-/// What becomes of one test at one level. The objects of earlier levels are those that need not be tried again.
+/// Returns the result of one test at one level. Objects of earlier levels need not be tested again.
 fn verdict(case: &Case, level: &[&str], passes: &[&str], earlier: &mut Vec<Vec<Vec<u8>>>) -> TestResult {
     if !case.runs {
         return TestResult::Skipped("is not to be run");
@@ -143,7 +143,7 @@ fn verdict(case: &Case, level: &[&str], passes: &[&str], earlier: &mut Vec<Vec<V
     if original.status != Some(0) {
         return TestResult::Skipped("does not end with 0 within 10 s");
     }
-    // Addresses of memory that was allocated, for instance.
+    // For instance, addresses of allocated memory.
     if !chain.attempt(Run::new("./original").limit(ORIGINAL_LIMIT)).equals(&original) {
         return TestResult::Skipped("prints something else each time");
     }
@@ -163,10 +163,10 @@ fn verdict(case: &Case, level: &[&str], passes: &[&str], earlier: &mut Vec<Vec<V
     TestResult::Same
 }
 
-/// Rewrites, links and runs a program. Returns why it is refused, if it is.
+/// Rewrites, links and runs a program. Returns the reason if it is refused.
 ///
 /// # Errors
-/// What is different from the original.
+/// The difference from the original.
 fn compare(
     chain: &mut Chain,
     passes: &str,

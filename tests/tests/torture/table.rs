@@ -1,22 +1,22 @@
-//! The results of all tests as text.
+//! The results of all tests as a human-readable table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::TestResult;
 
-/// How many tests are named that are refused for the same reason.
+/// Maximum number of tests to name for one reason of refusal.
 const NAMED: usize = 8;
 
 /// Counts by level, and names.
 pub struct Table {
     levels: Vec<String>,
     tests: usize,
-    /// By row of the table, what counts in each level.
+    /// For each row of the table, the counts of each level.
     rows: BTreeMap<(Row, String), Vec<usize>>,
-    /// The tests that are refused, by reason.
+    /// The refused tests, by reason.
     refused: BTreeMap<String, BTreeSet<String>>,
-    /// Test and level, and what is different.
+    /// Test and level, and the difference.
     different: BTreeSet<(String, String, String)>,
 }
 
@@ -31,14 +31,14 @@ enum Row {
 }
 
 impl Table {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(levels: &[&[&str]]) -> Table {
         let levels = levels.iter().map(|level| level.join(" ")).collect();
         let (rows, refused, different) = (BTreeMap::new(), BTreeMap::new(), BTreeSet::new());
         Table { levels, tests: 0, rows, refused, different }
     }
 
-    /// Adds what became of a test at every level.
+    /// Adds the results of a test at every level.
     pub fn add(&mut self, name: &str, verdicts: Vec<TestResult>) {
         self.tests += 1;
         for (level, verdict) in verdicts.into_iter().enumerate() {
@@ -63,17 +63,17 @@ impl Table {
         self.rows.entry((row, label)).or_insert_with(|| vec![0; self.levels.len()])[level] += 1;
     }
 
-    /// How many tests have been added.
+    /// Number of tests that were added.
     pub fn tests(&self) -> usize {
         self.tests
     }
 
-    /// How many programs did the same, at any level.
+    /// Number of programs with the same behaviour, at any level.
     pub fn same(&self) -> usize {
         self.count(Row::Same)
     }
 
-    /// How many programs did something else, at any level.
+    /// Number of programs with different behaviour, at any level.
     pub fn different(&self) -> usize {
         self.count(Row::Different)
     }
@@ -111,7 +111,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// An error without what tells one program from another: the object's name, sections, offsets.
+/// Returns an error without the details of a program: the object's name, sections, offsets.
 fn reason(error: &str) -> String {
     let mut words: Vec<&str> = error.split_whitespace().skip_while(|word| word.ends_with(".o:")).collect();
     for at in 0..words.len() {

@@ -1,4 +1,4 @@
-//! What a log says was read of the kernel's read-only data.
+//! Reads of the kernel's read-only data in a log.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use ktext::KernelText;
 use super::{Span, hexadecimal};
 use crate::error::{Error, Result};
 
-/// Takes in a line about data. Returns whether it is one.
+/// Records a line about data. Returns whether it is one.
 pub(super) fn note(line: &[u8], span: Span, reads: &mut Option<Reads>) -> bool {
     if let Some(watched) = line.strip_prefix(b"data ").and_then(addresses) {
         *reads =
@@ -30,7 +30,7 @@ pub(super) fn note(line: &[u8], span: Span, reads: &mut Option<Reads>) -> bool {
     range.is_some()
 }
 
-/// Reads `0xSTART-0xEND`.
+/// Parses `0xSTART-0xEND`.
 fn addresses(text: &[u8]) -> Option<Range<u64>> {
     let dash = text.iter().position(|&byte| byte == b'-')?;
     let address = |text: &[u8]| hexadecimal(text.strip_prefix(b"0x")?);
@@ -38,7 +38,7 @@ fn addresses(text: &[u8]) -> Option<Range<u64>> {
     (!range.is_empty()).then_some(range)
 }
 
-/// Checks that what was watched is the kernel's read-only data.
+/// Checks that the watched range is the kernel's read-only data.
 pub(super) fn check(reads: Option<&Reads>, name: &str, kernel: &KernelText) -> Result<()> {
     let own = kernel.linked.address_of("__start_rodata");
     let Some(Reads { address, .. }) = reads.filter(|reads| Some(reads.address) != own) else { return Ok(()) };
@@ -75,7 +75,7 @@ mod tests {
         let ranges = vec![range(0), range(0xFF8)];
         let of_boot = Reads { address: 0xC010_1000, size: 0x1000, ranges };
         assert_eq!(reads, Some(of_boot.clone()));
-        // Lines of the other kind are known, and left out.
+        // Lines of the other kind are recognized and ignored.
         assert!(note(b"later 0xc0101ff8-0xc0102000", Span::All, &mut reads));
         assert_eq!(reads, Some(of_boot));
         let mut reads = None;

@@ -1,6 +1,6 @@
 //! A kernel in miniature (`fixtures/coverage`), run by QEMU, and the command under test.
 
-// Each test binary uses its own part of this.
+// Each test binary uses a part of this.
 #![allow(dead_code)]
 
 use std::fs::{self, File};
@@ -13,13 +13,13 @@ use kplan::Plan;
 use kshrink_tests::process::run;
 use tempfile::TempDir;
 
-/// How long QEMU may take for a few dozen instructions, on a busy machine.
+/// Time limit of QEMU for a few dozen instructions, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The machine's memory, as QEMU's monitor wants it.
+/// The machine's memory, as an argument of QEMU.
 const MEMORY: &str = "16";
 
-/// A directory with the kernel in it, linked in two orders, and what QEMU recorded of the first.
+/// A directory with the kernel, linked in two orders, and QEMU's records of the first.
 pub struct Traced {
     dir: TempDir,
 }
@@ -49,7 +49,7 @@ impl Traced {
         run(ld.args(objects).args(["-o", output]).current_dir(self.dir.path()));
     }
 
-    /// Runs the kernel; leaves `trace`, and three dumps of its memory.
+    /// Runs the kernel; writes `trace`, and three dumps of its memory.
     fn boot(&self) {
         self.run(
             "vmlinux",
@@ -58,7 +58,7 @@ impl Traced {
         );
     }
 
-    /// Runs a kernel until it says that it is done, with these options of QEMU, and then these commands of its monitor.
+    /// Runs a kernel with these options of QEMU until it reports its end, then runs these commands of QEMU's monitor.
     fn run(&self, kernel: &str, options: &[&str], commands: &str) {
         let _ = fs::remove_file(self.path("done"));
         let qemu = Command::new("qemu-system-x86_64")
@@ -84,7 +84,7 @@ impl Traced {
         }
     }
 
-    /// Builds a kernel that reads data, as `reads`, and traces that with the plugin, which leaves `reads.trace`.
+    /// Builds a kernel that reads data, as `reads`, and traces it with the plugin, which writes `reads.trace`.
     pub fn read_data(&self) {
         run(Command::new("gcc")
             .args(["-m32", "-c"])
@@ -138,7 +138,7 @@ impl Traced {
     }
 }
 
-/// A QEMU that ends with the test.
+/// A QEMU process that ends with the test.
 struct Machine(Child);
 
 impl Drop for Machine {
@@ -156,13 +156,13 @@ pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap()
 }
 
-/// The plan that a command has printed.
+/// Parses the plan that a command has printed.
 pub fn plan(output: &Output) -> Plan {
     assert!(output.status.success(), "{}", text(&output.stderr));
     Plan::parse(text(&output.stdout), "standard output").unwrap()
 }
 
-/// The functions of a plan with what ran of them, as `NAME OFFSET+SIZE …`, in their order.
+/// Returns the functions of a plan with their executed ranges, as `NAME OFFSET+SIZE …`, in their order.
 pub fn functions(plan: &Plan) -> Vec<String> {
     let functions = plan.coverage.as_ref().unwrap().functions.iter();
     let line = |function: &kplan::CoveredFunction| {
@@ -172,7 +172,7 @@ pub fn functions(plan: &Plan) -> Vec<String> {
     functions.map(line).collect()
 }
 
-/// Fails with this status and one line, and prints nothing.
+/// Checks that a command fails with this status and one line, and prints nothing else.
 pub fn refused(output: &Output, status: i32, message: &str) {
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(status), "{errors}");

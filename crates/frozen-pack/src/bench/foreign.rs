@@ -1,4 +1,4 @@
-//! Deflate, LZMA and zstd, each page on its own, with as few bytes of headers as the library allows.
+//! Deflate, LZMA and zstd on single pages, with as few bytes of headers as the library allows.
 
 use std::io::{self, Read, Write};
 
@@ -16,17 +16,17 @@ use crate::code::InstructionSet;
 /// Size of the dictionary for zstd, in bytes.
 const DICTIONARY: usize = 16 << 10;
 
-/// Into pieces of this many bytes pages are cut to find a dictionary.
+/// Size of the samples that pages are cut into to find a dictionary, in bytes.
 const SAMPLE: usize = 512;
 
-/// A coder of others.
+/// A general-purpose coder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
     /// RFC 1951, without a header.
     Deflate,
     /// LZMA, without a header.
     Lzma,
-    /// LZMA behind the filter that makes the targets of calls absolute.
+    /// LZMA after a filter that makes the targets of calls absolute.
     LzmaBcj,
     /// zstd.
     Zstd,
@@ -35,11 +35,11 @@ pub enum Foreign {
 }
 
 impl Foreign {
-    /// All of them.
+    /// All coders.
     pub const ALL: [Foreign; 5] =
         [Foreign::Deflate, Foreign::Lzma, Foreign::LzmaBcj, Foreign::Zstd, Foreign::ZstdDictionary];
 
-    /// What this coder makes of pages of a kernel of an instruction set.
+    /// Returns the result of this coder for pages of a kernel with an instruction set.
     pub(super) fn outcome<'p>(self, pages: &'p [&'p [u8]], set: InstructionSet) -> io::Result<Outcome<'p>> {
         let bcj = (self == Foreign::LzmaBcj).then_some(set);
         let dictionary = match self {
@@ -97,7 +97,7 @@ impl Foreign {
 
 fn dictionary(pages: &[&[u8]]) -> io::Result<Vec<u8>> {
     let samples: Vec<&[u8]> = pages.iter().flat_map(|page| page.chunks(SAMPLE)).collect();
-    // Too little to find one in is packed without.
+    // If there is too little data for a dictionary, there is none.
     Ok(zstd::dict::from_samples(&samples, DICTIONARY).unwrap_or_default())
 }
 
@@ -109,7 +109,7 @@ fn deflate(page: &[u8]) -> io::Result<Vec<u8>> {
 
 fn filters(size: usize, bcj: Option<InstructionSet>) -> io::Result<Filters> {
     let mut options = LzmaOptions::new_preset(9)?;
-    // No alignment is expected of code; the dictionary is the page.
+    // Code is not assumed to be aligned; the dictionary is the page.
     options.position_bits(0).dict_size((size as u32).max(4096));
     let mut filters = Filters::new();
     match bcj {

@@ -1,4 +1,4 @@
-//! What coders make of the same pages, each page on its own, with all that decoding one of them takes.
+//! Comparison of coders on the same pages, each packed on its own, including all that is needed to decode one of them.
 
 pub mod foreign;
 pub mod own;
@@ -12,35 +12,35 @@ use crate::code::InstructionSet;
 use crate::pack::Piece;
 use foreign::Foreign;
 
-/// What an index takes for a page, in bytes, with any coder.
+/// Size of an index entry for a page, in bytes, with any coder.
 pub const INDEX_ENTRY: usize = 4;
 
-/// What one coder made of the code or of the data.
+/// The result of one coder for the code or the data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// `code` or `data`.
     pub part: &'static str,
-    /// What the coder is called.
+    /// The name of the coder.
     pub coder: &'static str,
     /// The size of the part in bytes.
     pub size: usize,
-    /// The packed pages; those that would not become smaller count as they are.
+    /// The packed pages; pages that would not become smaller count unpacked.
     pub pages: usize,
-    /// Tables, or a dictionary, that all pages share.
+    /// Tables or a dictionary that all pages share.
     pub tables: usize,
-    /// Where each page is.
+    /// The index of the pages.
     pub index: usize,
-    /// The decoder, where it is ours: code for the machine and constants. It counts once, with the first part.
+    /// Our own decoder: code for the machine and constants. It counts once, in the first part.
     pub decoder: Option<usize>,
-    /// All of it.
+    /// The sum of all these.
     pub total: usize,
     /// `total` by `size`.
     pub ratio: f64,
-    /// Decoding on this machine, in 10^6 bytes of pages a second.
+    /// Speed of decoding on this machine, in 10^6 bytes of pages per second.
     pub speed: f64,
 }
 
-/// What a coder made of pages.
+/// The pages as packed by a coder.
 struct Outcome<'p> {
     coder: &'static str,
     streams: Vec<Vec<u8>>,
@@ -49,16 +49,16 @@ struct Outcome<'p> {
     unpack: Unpack<'p>,
 }
 
-/// Decodes a page by its number, given what it was packed into.
+/// Decodes a page, given its number and its packed bytes.
 type Unpack<'p> = Box<dyn Fn(usize, &[u8]) -> Result<Vec<u8>, String> + 'p>;
 
 /// Packs code and data of `pieces` in pages of `page_size` bytes with each coder, unpacks it, and compares.
 ///
 /// # Errors
-/// If a page does not come back, or a coder fails.
+/// If a page does not decode to its original bytes, or a coder fails.
 pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
     let mut rows = Vec::new();
-    // There is one decoder for both parts.
+    // Both parts share one decoder.
     let set = pieces.iter().find_map(|piece| piece.code).unwrap_or(InstructionSet::I386);
     let mut decoder = set.decoder_size();
     for (part, is_code) in [("code", true), ("data", false)] {
@@ -91,7 +91,9 @@ fn row(part: &'static str, pages: &[&[u8]], outcome: Outcome<'_>) -> Result<Row,
     let seconds = start.elapsed().as_secs_f64();
     for ((number, page), unpacked) in pages.iter().enumerate().zip(unpacked) {
         if unpacked.map_err(|error| format!("{coder}, page {number} of {part}: {error}"))? != *page {
-            return Err(format!("{coder}, page {number} of {part}: it does not come back"));
+            return Err(format!(
+                "{coder}, page {number} of {part}: it does not decode to its original bytes"
+            ));
         }
     }
     let size = pages.iter().map(|page| page.len()).sum();
@@ -102,7 +104,7 @@ fn row(part: &'static str, pages: &[&[u8]], outcome: Outcome<'_>) -> Result<Row,
     Ok(Row { part, coder, size, pages: packed, tables, index, decoder, total, ratio, speed })
 }
 
-/// The rows for people.
+/// Returns the rows as a human-readable table.
 pub fn text(rows: &[Row]) -> String {
     let heading =
         ["part, coder", "size", "pages", "tables", "index", "decoder", "total", "ratio", "decoding, MB/s"];

@@ -1,4 +1,4 @@
-//! Our coders: the paper's, and the one that is used.
+//! Our coders: the paper's, and the current one.
 
 use super::Outcome;
 use crate::data::DataModel;
@@ -8,7 +8,7 @@ use crate::format::Packed;
 use crate::pack::{Piece, pack, record_code, record_data};
 use crate::symbols::{Field, Step};
 
-/// What the coders make of pieces, all code or all data, if ours takes so many bytes for the decoder.
+/// Returns the results of our coders for pieces, all code or all data, given the size of the decoder.
 pub(super) fn outcomes(
     pieces: &[Piece],
     page_size: u32,
@@ -44,7 +44,7 @@ fn own(packed: Packed, decoder: usize) -> Outcome<'static> {
     Outcome { coder, streams, tables, decoder: Some(decoder), unpack: Box::new(unpack) }
 }
 
-/// One Huffman code to a stream, over pages of the same addresses as those that are packed.
+/// Encodes with one Huffman code for each stream, over the same pages that are packed.
 fn huffman(
     packed: &Packed,
     pages: Vec<Vec<Step>>,

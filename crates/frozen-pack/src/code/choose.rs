@@ -1,38 +1,39 @@
-//! Chooses templates: what occurs often behind one another becomes one, again and again (byte pair encoding, Gage 1994).
+//! Choosing templates: the most frequent pair of neighbours is merged into one, again and again (byte pair encoding,
+//! Gage 1994).
 //!
-//! Fewer symbols take fewer steps to decode; and a symbol that stands for more tells more about what comes next.
+//! Fewer symbols need fewer decoding steps. A longer template also predicts the next symbol better.
 
 use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-/// How many templates there are at most: 254 have a symbol, and 256 more have two.
+/// Maximum number of templates: 254 take one symbol, and 256 more take two.
 pub const TEMPLATES: usize = 254 + 256;
 
-/// What an opcode symbol stands for.
+/// The template of an opcode symbol.
 pub trait Template: Copy + Eq + Hash {
     /// The bytes of code.
     fn bytes(&self) -> &[u8];
 
-    /// With the symbol that follows, if what follows is a symbol and there is room for it.
+    /// Appends a symbol of the last instruction, if one follows and there is room for it.
     fn then_symbol(&self, symbol: u8) -> Option<Self>;
 
-    /// With another instruction, if this one is complete and there is room for it.
+    /// Appends another instruction, if this one is complete and there is room for it.
     fn then(&self, other: &Self) -> Option<Self>;
 }
 
 /// A part of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Atom<T> {
-    /// The beginning of an instruction.
+    /// The start of an instruction.
     Start(T),
-    /// A symbol of an instruction, behind that.
+    /// A further symbol of an instruction.
     Symbol(u8),
     /// Something that no template includes.
     Other,
 }
 
-/// Atoms, and what has become of them: numbers of templates.
+/// Atoms and the templates that replaced them, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Part {
     Template(u16),
@@ -40,7 +41,7 @@ enum Part {
     Other,
 }
 
-/// The templates that are best for runs of code, the most frequent first; so many are made of others.
+/// Returns the best templates for runs of code, most frequent first, with this number of merged ones.
 pub fn choose<T: Template>(runs: &[Vec<Atom<T>>], merges: usize) -> Vec<T> {
     let mut templates: Vec<T> = Vec::new();
     let mut numbers: FxHashMap<T, u16> = FxHashMap::default();
@@ -80,7 +81,7 @@ pub fn choose<T: Template>(runs: &[Vec<Atom<T>>], merges: usize) -> Vec<T> {
     kept.into_iter().map(|(template, _)| template).collect()
 }
 
-/// The two parts that stand behind one another most often of those that can become one, and what that is.
+/// Finds the most frequent pair of neighbours that can be merged, and the merged template.
 fn most_frequent<T: Template>(runs: &[Vec<Part>], templates: &[T]) -> Option<(Part, Part, T)> {
     let mut counts: FxHashMap<(Part, Part), u32> = FxHashMap::default();
     for pair in runs.iter().flat_map(|run| run.windows(2)) {
@@ -123,19 +124,19 @@ fn merge(run: &mut Vec<Part>, first: Part, second: Part, merged: Part) {
     run.truncate(to);
 }
 
-/// Finds the longest template at a place of the code.
+/// Finds the longest template at a place in the code.
 #[derive(Debug, Default)]
 pub struct Matcher<T> {
     symbols: FxHashMap<T, u16>,
 }
 
 impl<T: Template> Matcher<T> {
-    /// Templates, whose numbers count from 1.
+    /// Creates a matcher for templates, which are numbered from 1.
     pub fn new(templates: &[T]) -> Matcher<T> {
         Matcher { symbols: templates.iter().copied().zip(1..).collect() }
     }
 
-    /// The number of the longest template that atoms begin with, and how many of them it stands for.
+    /// Returns the number of the longest template at the start of atoms, and the number of atoms that it covers.
     pub fn longest(&self, atoms: &[Atom<T>]) -> Option<(u16, usize)> {
         let Some(Atom::Start(first)) = atoms.first() else { return None };
         let mut found = None;

@@ -1,13 +1,13 @@
-//! The layouts of pages of code: which symbols an instruction consists of, and what each depends on.
+//! The layouts of pages of code: the symbols of an instruction, and their contexts.
 //!
-//! - An *opcode* symbol stands for a template: the beginning of an instruction, or instructions and the beginning of
-//!   another ([`choose`]).
+//! - An *opcode* symbol means a template: the start of an instruction, or whole instructions and the start of another
+//!   ([`choose`]).
 //! - The fields that the template leaves open follow, each as a symbol.
-//! - 32-bit fields are [`values`], branches by the address that they lead to.
-//! - Bytes that are no instruction are coded as they are, behind the opcode symbol 0.
+//! - 32-bit fields are [`values`]; the value of a branch is its target.
+//! - Bytes that are not an instruction are literal, after the opcode symbol 0.
 //!
-//! An instruction that straddles the end of the page is coded as a whole and cut off; the next page begins with how
-//! many bytes of it are left, and these bytes as they are.
+//! An instruction across the end of a page is coded completely and then cut off. The next page begins with the number
+//! of its remaining bytes, and these bytes as literals.
 
 pub mod arm;
 pub mod choose;
@@ -20,16 +20,16 @@ use crate::format::parts::{FORMAT_SIZE, TEMPLATE_SIZE};
 use crate::pack::Piece;
 use crate::symbols::{Field, Fields, Source};
 
-/// The opcode symbol that stands for what is no instruction.
+/// The opcode symbol for bytes that are not an instruction.
 pub const RAW_BYTE: u8 = 0;
 
-/// The opcode symbol behind which another says which template it is of those that have no symbol of their own.
+/// The opcode symbol before the number of a template without a symbol of its own.
 pub const MORE: u8 = 255;
 
-/// How code is encoded.
+/// The encoding of code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InstructionSet {
-    /// That of an i386.
+    /// i386 code.
     I386,
     /// Thumb-2 code of 32-bit ARM.
     Thumb,
@@ -38,8 +38,8 @@ pub enum InstructionSet {
 }
 
 impl InstructionSet {
-    /// How many templates are made of others at best, before the most frequent are kept. Thumb-2 code has many opcodes,
-    /// which would lose their symbols to them.
+    /// Returns the best number of merged templates, before only the most frequent are kept. In Thumb-2 code, merged
+    /// templates would take the symbols of its many opcodes.
     pub fn merges(self) -> usize {
         match self {
             InstructionSet::I386 => 240,
@@ -48,9 +48,9 @@ impl InstructionSet {
         }
     }
 
-    /// The maximum size of the decoder in `kdecomp-rt/` in a kernel, in bytes: code for that machine, Thumb-2 code for
-    /// 32-bit ARM, and constants, `decode.c` compiled with `-O2` and `open.c` with `-Os`. A test compiles it and
-    /// compares.
+    /// Returns the maximum size of the decoder in `kdecomp-rt/` in a kernel, in bytes: code for the machine (Thumb-2
+    /// code for 32-bit ARM) and constants, with `decode.c` compiled with `-O2` and `open.c` with `-Os`. A test compiles
+    /// it and compares.
     pub fn decoder_size(self) -> usize {
         match self {
             InstructionSet::I386 => 6700,
@@ -58,8 +58,8 @@ impl InstructionSet {
         }
     }
 
-    /// That of most instructions of 32-bit ARM among `bytes`. In ARM code, most words have the condition *always* (14) in
-    /// their upper 4 bits; in Thumb code a sixteenth of them has, or somewhat more.
+    /// Returns the instruction set of most instructions of 32-bit ARM among `bytes`. In ARM code, most words have the
+    /// condition *always* (14) in their upper 4 bits; in Thumb code, a sixteenth of the words or slightly more.
     pub fn of_arm(bytes: &[u8]) -> InstructionSet {
         let words = bytes.chunks_exact(4);
         let (all, always) = (words.len(), words.filter(|word| word[3] >> 4 == 14).count());
@@ -67,10 +67,10 @@ impl InstructionSet {
     }
 }
 
-/// A piece of code that is to be packed.
+/// A piece of code to pack.
 #[derive(Clone, Copy, Debug)]
 pub struct Code<'b> {
-    /// Where it lies.
+    /// Its address.
     pub address: u32,
     /// Its bytes.
     pub bytes: &'b [u8],
@@ -79,23 +79,23 @@ pub struct Code<'b> {
 }
 
 impl<'b> Code<'b> {
-    /// That of a piece.
+    /// Returns the code of a piece.
     pub fn of(piece: &'b Piece) -> Code<'b> {
         Code { address: piece.address, bytes: &piece.bytes, leaving: piece.leaving.as_deref() }
     }
 }
 
-/// What all pages of code have in common besides the distributions.
+/// The data besides the distributions that all pages of code share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// Code of an i386.
+    /// i386 code.
     I386(i386::CodeModel),
     /// Code of 32-bit ARM, Thumb-2 or ARM.
     Arm(arm::ArmModel),
 }
 
 impl Model {
-    /// The fields of its symbols.
+    /// Returns the fields of its symbols.
     pub fn fields(&self) -> Fields {
         match self {
             Model::I386(_) => i386::field::ALL,
@@ -103,7 +103,7 @@ impl Model {
         }
     }
 
-    /// Those whose contexts are places, each like a field of its own.
+    /// Returns the fields whose contexts are places, each treated as a field of its own.
     pub fn fields_by_place(&self) -> &'static [Field] {
         match self {
             Model::I386(_) => &[i386::field::IMM16, i386::field::BYTES],
@@ -111,7 +111,7 @@ impl Model {
         }
     }
 
-    /// What the templates take, in bytes.
+    /// Returns the size of the templates, in bytes.
     pub fn template_size(&self) -> usize {
         match self {
             Model::I386(model) => TEMPLATE_SIZE * model.templates.len(),
@@ -119,7 +119,7 @@ impl Model {
         }
     }
 
-    /// The upper byte of addresses near by, if it is not that of each page.
+    /// Returns the upper byte of nearby addresses, if it is not each page's own.
     pub fn high(&self) -> Option<u32> {
         match self {
             Model::I386(model) => model.high,
@@ -127,10 +127,10 @@ impl Model {
         }
     }
 
-    /// Decodes a page that lies at `address` and runs at `runs_at`.
+    /// Decodes a page with the address `address` that runs at `runs_at`.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the page is damaged.
     pub fn decode<S: Source>(
         &self,
         source: &mut S,

@@ -1,14 +1,14 @@
-//! From code, cut into instructions, to the symbols of its pages.
+//! Encoding code, split into instructions, as the symbols of its pages.
 
 use super::choose::{Atom, Matcher, Template};
 use super::{Code, MORE, RAW_BYTE};
 
-/// What stands at a place of the code: an instruction, or something else.
+/// A unit of code: an instruction, or something else.
 pub trait Unit {
-    /// What opcode symbols stand for.
+    /// The templates of opcode symbols.
     type Template: Template;
 
-    /// How many bytes of what is no instruction stand behind one opcode symbol.
+    /// Number of literal bytes after one opcode symbol.
     const RAW_BYTES: usize;
 
     /// Its size in bytes.
@@ -18,36 +18,36 @@ pub trait Unit {
     fn atoms(&self, out: &mut Vec<Atom<Self::Template>>);
 }
 
-/// Encodes units by a model: the symbols from which its decoder makes them again.
+/// Encodes units with a model, as the symbols that its decoder reads.
 pub trait Encode<U: Unit> {
-    /// What is known of a page when a part of it is encoded.
+    /// The context at a place of a page.
     type State;
 
     /// The templates of the model.
     fn templates(&self) -> &Matcher<U::Template>;
 
-    /// What is known at the start of the page at an address.
+    /// Returns the context at the start of the page at an address.
     fn start(&self, page: u32) -> Self::State;
 
-    /// Encodes what of the unit at an address stands behind its first `known` atoms.
+    /// Encodes the unit at an address, except its first `known` atoms.
     fn rest(&self, unit: &U, known: usize, address: u32, state: &mut Self::State, out: &mut Vec<u32>);
 }
 
-/// A piece of code, cut into units.
+/// A piece of code, split into units.
 pub struct Units<'b, U> {
     /// The code.
     pub code: Code<'b>,
-    /// Its units without a gap, each with where it begins, as an offset.
+    /// Its units without gaps, each with its offset.
     pub units: Vec<(u32, U)>,
 }
 
 impl<U: Unit> Units<'_, U> {
-    /// The units, each with its address.
+    /// Iterates over the units with their addresses.
     pub fn by_address(&self) -> impl Iterator<Item = (u32, &U)> {
         self.units.iter().map(|(at, unit)| (self.code.address.wrapping_add(*at), unit))
     }
 
-    /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
+    /// Returns the symbols of the pages, as input of [`crate::symbols::Recorder`].
     pub fn pages<E: Encode<U>>(&self, encoder: &E, page_size: usize) -> Vec<Vec<u32>> {
         let count = self.code.bytes.len().div_ceil(page_size);
         (0..count).map(|page| self.page(encoder, page * page_size, page_size)).collect()
@@ -63,7 +63,7 @@ impl<U: Unit> Units<'_, U> {
         let mut state = encoder.start(self.code.address.wrapping_add(start as u32));
         let units = &self.units[first..behind];
         let mut atoms = Vec::new();
-        // Where the atoms of each unit begin.
+        // The index of each unit's first atom.
         let places: Vec<usize> = units
             .iter()
             .map(|(_, unit)| {
@@ -91,7 +91,7 @@ impl<U: Unit> Units<'_, U> {
                 Some(more) => out.extend([u32::from(MORE), u32::from(more)]),
             }
             let behind = places[index] + count;
-            // The last unit of which the template has something.
+            // The last unit that the template covers in part.
             index = places.partition_point(|&place| place < behind) - 1;
             let (at, unit) = &units[index];
             let address = self.code.address.wrapping_add(*at);

@@ -1,18 +1,18 @@
 //! Values of 32 bits: targets of branches, addresses, immediates.
 //!
-//! A value is a *form*, a symbol, and what the form asks for:
+//! A value is a *form*, which is a symbol, and the bits or bytes that the form requires:
 //!
 //! | form | | the value |
 //! | --- | --- | --- |
-//! | 0 to 127 | bits | of the dictionary, in which values stand by falling frequency; as an index, see [`group`] |
-//! | 128 to 143 | | one of the last 16 that were not of these forms, 128 the last |
+//! | 0 to 127 | bits | an index into the dictionary, whose values are ordered by falling frequency; see [`group`] |
+//! | 128 to 143 | | one of the last 16 values with other forms, 128 for the last |
 //! | 144 | 1 byte | a number from -128 |
-//! | 145 | 2 bytes | a number from -32768; for branches counted from their end |
-//! | 146 | 3 bytes | an address near by: the upper byte is given |
+//! | 145 | 2 bytes | a number from -32768; for branches relative to their end |
+//! | 146 | 3 bytes | a nearby address: the upper byte is given |
 //! | 147 | 4 bytes | anything |
 //! | 148 | 1 byte | a number from -128, added to the last value |
 //!
-//! Bytes come with the highest first.
+//! Bytes are ordered from highest to lowest.
 
 use rustc_hash::FxHashMap;
 
@@ -30,10 +30,10 @@ const STEP: u8 = 148;
 /// The part of an address that the dictionary of branches leaves out.
 pub const HIGH: u32 = 0xFF00_0000;
 
-/// How many values are remembered.
+/// Number of values that are remembered.
 const REMEMBERED: usize = 16;
 
-/// Which values share a dictionary and a memory.
+/// Values that share a dictionary and a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -43,8 +43,8 @@ pub enum Kind {
     Word = 1,
 }
 
-/// The form and the number of bits for an index into a dictionary: eight groups to each power of two, so that the
-/// indices of a group are about equally frequent.
+/// Returns the form and the number of extra bits for an index into a dictionary. Each power of two has eight groups, so
+/// that the indices of a group are about equally frequent.
 pub fn group(index: u32) -> (u8, u32) {
     if index < 16 {
         return (index as u8, 0);
@@ -53,7 +53,7 @@ pub fn group(index: u32) -> (u8, u32) {
     (((bits + 1) * 8 + (index >> bits) - 8) as u8, bits)
 }
 
-/// The first index of a group, and the number of bits that say which of it.
+/// Returns the first index of a group, and the number of bits that select an index in it.
 pub fn first_of_group(form: u8) -> (u32, u32) {
     if form < 16 {
         return (u32::from(form), 0);
@@ -62,10 +62,10 @@ pub fn first_of_group(form: u8) -> (u32, u32) {
     ((8 + u32::from(form & 7)) << bits, bits)
 }
 
-/// How often a value has to occur to be worth its 4 bytes in a dictionary.
+/// Number of occurrences that make a value worth its 4 bytes in a dictionary.
 const WORTHWHILE: u32 = 4;
 
-/// A dictionary of the values that occur so often.
+/// Returns a dictionary of the frequent values.
 pub fn frequent(counts: FxHashMap<u32, u32>) -> Vec<u32> {
     let mut values: Vec<_> = counts.into_iter().filter(|(_, count)| *count >= WORTHWHILE).collect();
     values.sort_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
@@ -73,21 +73,22 @@ pub fn frequent(counts: FxHashMap<u32, u32>) -> Vec<u32> {
     values.into_iter().map(|(value, _)| value).collect()
 }
 
-/// The index of each value of a dictionary.
+/// Returns the index of each value of a dictionary.
 pub fn indices(dictionary: &[u32]) -> FxHashMap<u32, u32> {
     dictionary.iter().zip(0..).map(|(&value, index)| (value, index)).collect()
 }
 
-/// The values that came last.
+/// The most recent values.
 #[derive(Clone, Debug, Default)]
 pub struct Recent {
     values: [u32; REMEMBERED],
-    /// The place of the next one.
+    /// The place for the next value.
     next: usize,
 }
 
 impl Kind {
-    /// What stands in the dictionary for a value, given the upper byte of addresses near by; nothing if it cannot.
+    /// Returns the dictionary entry for a value, given the upper byte of nearby addresses; `None` if it cannot have
+    /// one.
     pub fn entry(self, value: u32, high: u32) -> Option<u32> {
         match self {
             Kind::Branch => (value & HIGH == high).then_some(value & !HIGH),
@@ -102,27 +103,27 @@ impl Recent {
         self.next = (self.next + 1) % REMEMBERED;
     }
 
-    /// The one before which `age` others came.
+    /// Returns the value before the last `age` ones.
     fn get(&self, age: usize) -> u32 {
         self.values[(self.next + 2 * REMEMBERED - 1 - age) % REMEMBERED]
     }
 }
 
-/// What decoding a value takes besides the source.
+/// Reads values; needs this besides the source.
 pub struct Reader<'a> {
     /// The dictionary.
     pub dictionary: &'a [u32],
-    /// What came last.
+    /// The most recent values.
     pub recent: &'a mut Recent,
-    /// Of what field the form is, and its context.
+    /// The field and the context of the form.
     pub form: Context,
-    /// Of what field the bytes are.
+    /// The field of the bytes.
     pub bytes: Field,
     /// The kind.
     pub kind: Kind,
-    /// The address behind the instruction.
+    /// The address after the instruction.
     pub end: u32,
-    /// The upper byte of addresses near by.
+    /// The upper byte of nearby addresses.
     pub high: u32,
 }
 
@@ -156,7 +157,7 @@ impl Reader<'_> {
             NEAR => self.high | self.number(source, 2, 3)?,
             FULL => self.number(source, 3, 4)?,
             STEP => self.recent.get(0).wrapping_add(self.number(source, 4, 1)? as i8 as u32),
-            _ => return Err(Damaged("a value has no such form")),
+            _ => return Err(Damaged("a value has an unknown form")),
         };
         self.recent.push(value);
         Ok(value)
@@ -172,17 +173,17 @@ impl Reader<'_> {
     }
 }
 
-/// Chooses forms for values, as a page is encoded.
+/// Chooses forms for values while a page is encoded.
 pub struct Writer<'a> {
-    /// Where each value is in the dictionary.
+    /// The dictionary index of each value.
     pub index: &'a FxHashMap<u32, u32>,
-    /// What came last.
+    /// The most recent values.
     pub recent: &'a mut Recent,
     /// The kind.
     pub kind: Kind,
-    /// The address behind the instruction.
+    /// The address after the instruction.
     pub end: u32,
-    /// The upper byte of addresses near by.
+    /// The upper byte of nearby addresses.
     pub high: u32,
 }
 

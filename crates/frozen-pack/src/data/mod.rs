@@ -1,12 +1,13 @@
-//! The layout of pages of data: bytes, and repetitions of what came before in the page or stands in a dictionary.
+//! The layout of pages of data: bytes, and repetitions of earlier bytes of the page or of bytes in a dictionary.
 //!
 //! A *token* is 0 for one byte, or the length of a repetition less 1. A byte depends on the bytes before it. A
 //! repetition has a *form*:
 //!
-//! | form | | where the repetition is from |
+//! | form | | source of the repetition |
 //! | --- | --- | --- |
-//! | 0 to 3 | | as far back as the repetition 1 to 4 before |
-//! | 4 to 127 | bits | so far back in the page, less 1 and by groups, see [`values::group`](crate::code::values::group) |
+//! | 0 to 3 | | the same distance as the repetition 1 to 4 before |
+//! | 4 to 127 | bits | a distance back in the page, less 1 and by groups, see
+//! [`values::group`](crate::code::values::group) |
 //! | 128 to 255 | bits | an offset in the dictionary, by groups |
 
 pub mod parse;
@@ -19,17 +20,17 @@ use crate::symbols::{Context, Field, Fields, Source};
 pub mod field {
     use super::{Field, Fields};
 
-    /// What comes next.
+    /// The token.
     pub const TOKEN: Field = 0;
     /// A byte.
     pub const BYTE: Field = 1;
-    /// Where a repetition is from.
+    /// The source of a repetition.
     pub const FORM: Field = 2;
-    /// All of them.
+    /// All fields.
     pub const ALL: Fields = Fields { values: &[256; 3], depth: 2 };
 }
 
-/// How many distances are remembered.
+/// Number of distances that are remembered.
 const REMEMBERED: usize = 4;
 
 /// The first form for a distance within the page.
@@ -44,19 +45,19 @@ pub const MIN_LENGTH: usize = 2;
 /// The longest repetition.
 pub const MAX_LENGTH: usize = 256;
 
-/// What all pages of data have in common besides the distributions.
+/// The data besides the distributions that all pages of data share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataModel {
     /// Bytes that pages may repeat.
     pub dictionary: Vec<u8>,
 }
 
-/// What is known of the page before a token.
+/// The context from the page before a token.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct State {
-    /// Whether the token before was a byte, and whether the one before that was.
+    /// Whether each of the last two tokens was a byte.
     pub bytes: u8,
-    /// The last distances, the last one first.
+    /// The most recent distances, last one first.
     pub distances: [u32; REMEMBERED],
 }
 
@@ -65,7 +66,7 @@ fn earlier(page: &[u8], at: usize, back: usize) -> u8 {
     at.checked_sub(back).map_or(0, |at| page[at])
 }
 
-/// Which of four kinds of byte a byte is: 0, other control characters, ASCII, the rest.
+/// Returns the class of a byte: 0, other control characters, ASCII, the rest.
 fn class(byte: u8) -> u8 {
     u8::from(byte > 0) + u8::from(byte > 31) + u8::from(byte > 127)
 }
@@ -88,12 +89,12 @@ impl State {
         Context { field: field::FORM, values: [token, (at & 3) as u8] }
     }
 
-    /// The state behind a byte.
+    /// The state after a byte.
     pub fn behind_byte(&self) -> State {
         State { bytes: (self.bytes << 1 | 1) & 3, ..*self }
     }
 
-    /// The state behind a repetition from so far back, `None` for the dictionary.
+    /// The state after a repetition from this distance, `None` for the dictionary.
     pub fn behind_repetition(&self, distance: Option<u32>) -> State {
         let mut distances = self.distances;
         if let Some(distance) = distance {
@@ -109,7 +110,7 @@ impl DataModel {
     /// Decodes a page.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the page is damaged.
     pub fn decode<S: Source>(&self, source: &mut S, out: &mut [u8]) -> Result<(), Damaged> {
         let mut state = State::default();
         let mut at = 0;
@@ -128,7 +129,7 @@ impl DataModel {
                 Ok((first + if bits > 0 { source.bits(bits)? } else { 0 }) as usize)
             };
             if length > out.len() - at {
-                return Err(Damaged("a repetition goes beyond the page"));
+                return Err(Damaged("a repetition extends beyond the page"));
             }
             if form >= DICTIONARY {
                 let offset = grouped(DICTIONARY, source)?;

@@ -1,7 +1,7 @@
-//! From data to the symbols that a page of it consists of.
+//! Encoding data as the symbols of its pages.
 //!
-//! Which repetitions to use is a shortest path through the page, by what their symbols cost. What they cost is known
-//! from the distributions for the choice of the round before; in the first round it is a guess.
+//! The repetitions are chosen by a shortest path through the page, weighted by the cost of their symbols. The costs
+//! come from the distributions for the choice of the previous round; the first round guesses them.
 
 use rustc_hash::FxHashMap;
 
@@ -10,19 +10,19 @@ use crate::code::values::group;
 use crate::entropy::tables::Tables;
 use crate::symbols::Context;
 
-/// How many earlier places are looked at for a repetition.
+/// Maximum number of earlier places that are tried for a repetition.
 const CHAIN: usize = 64;
 
-/// What symbols cost, in bits.
+/// The costs of symbols, in bits.
 pub struct Costs<'a> {
-    /// The distributions of the round before, if there was one.
+    /// The distributions of the previous round, if any.
     tables: Option<&'a Tables>,
-    /// What the forms of repetitions cost, by context.
+    /// The costs of the forms of repetitions, by context.
     forms: FxHashMap<Context, [f32; 256]>,
 }
 
 impl<'a> Costs<'a> {
-    /// By these distributions, or a guess.
+    /// Uses these distributions, or a guess.
     pub fn new(tables: Option<&'a Tables>) -> Costs<'a> {
         Costs { tables, forms: FxHashMap::default() }
     }
@@ -43,14 +43,14 @@ impl<'a> Costs<'a> {
     }
 }
 
-/// Where a repetition is from.
+/// The source of a repetition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
     Back(u32),
     Dictionary(u32),
 }
 
-/// How a place of the page is reached at the least cost.
+/// The cheapest way to a place of the page.
 #[derive(Clone, Copy)]
 struct Reached {
     cost: f32,
@@ -59,7 +59,7 @@ struct Reached {
     state: State,
 }
 
-/// The symbols of a page, as a [`crate::symbols::Recorder`] takes them.
+/// Returns the symbols of a page, as input of [`crate::symbols::Recorder`].
 pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'_>) -> Vec<u32> {
     let nothing = Reached { cost: f32::INFINITY, from: None, length: 0, state: State::default() };
     let mut reached = vec![nothing; page.len() + 1];
@@ -97,7 +97,7 @@ pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'
                 tried(same(&page[at - distance as usize..], &page[at..], most), From::Back(distance), 0);
             }
         }
-        // Of what is further away, only what is longer is of use.
+        // Among more distant places, only longer repetitions are useful.
         let mut known = 0;
         for start in own.before(page, at) {
             let length = same(&page[start..], &page[at..], most);
@@ -118,12 +118,12 @@ pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'
     encode(page, &reached)
 }
 
-/// How many bytes are the same.
+/// Returns the number of equal bytes.
 fn same(one: &[u8], other: &[u8], most: usize) -> usize {
     one.iter().zip(other).take(most).take_while(|(one, other)| one == other).count()
 }
 
-/// The form of a repetition, and how many bits follow it.
+/// Returns the form of a repetition, and the number of bits after it.
 fn form(state: &State, from: From) -> (u8, u32) {
     match from {
         From::Back(distance) => match state.distances.iter().position(|&known| known == distance) {
@@ -140,7 +140,7 @@ fn form(state: &State, from: From) -> (u8, u32) {
     }
 }
 
-/// The symbols of a page, on the cheapest way to its end.
+/// Returns the symbols of a page along the cheapest path.
 fn encode(page: &[u8], reached: &[Reached]) -> Vec<u32> {
     let mut path = Vec::new();
     let mut at = page.len();
@@ -169,11 +169,11 @@ fn encode(page: &[u8], reached: &[Reached]) -> Vec<u32> {
     out
 }
 
-/// Finds places by the two or three bytes that begin there.
+/// Finds places by their first two or three bytes.
 pub struct Finder {
-    /// The last place with some hash.
+    /// The last place with each hash.
     last: Vec<u32>,
-    /// By place: the one before with the same hash.
+    /// For each place, the previous one with the same hash.
     previous: Vec<u32>,
 }
 

@@ -1,20 +1,20 @@
-//! Frequencies that take little room: symbols of about the same frequency share one.
+//! Compact frequencies: symbols with about the same frequency share one.
 //!
-//! A distribution is a list of *classes*. All symbols of a class have the same frequency, which is one of the numbers
-//! that [`frequency`] gives, about four to an octave. Frequencies are of 4096; what the classes leave of that is the
-//! frequency of the *escape*, which says that the symbol is none of those listed.
+//! A distribution is a list of *classes*. All symbols of a class have the same frequency, one of the numbers of
+//! [`frequency`], about four to an octave. Frequencies are out of 4096; the remainder is the frequency of the *escape*,
+//! which means that the symbol is not listed.
 
-/// The frequencies of a distribution and its escape add up to this.
+/// The sum of the frequencies of a distribution and its escape.
 pub const TOTAL: u32 = 1 << TOTAL_BITS;
 
 /// Its logarithm.
 pub const TOTAL_BITS: u32 = 12;
 
-/// How many codes of frequencies there are. Code 0 is not used.
+/// Number of frequency codes. Code 0 is not used.
 pub const CODES: usize = 54;
 
-/// The frequency that a code stands for: 1 to 7, then 8, 10, 12, 14, 16, 20, ... 3584, and for symbols that are almost
-/// certain 3840, 3968, 4032, ... 4094, 4095, 4096.
+/// The frequency of a code: 1 to 7, then 8, 10, 12, 14, 16, 20, ... 3584, and for almost certain symbols 3840, 3968,
+/// 4032, ... 4094, 4095, 4096.
 pub fn frequency(code: u8) -> u32 {
     match code {
         0..8 => u32::from(code),
@@ -23,30 +23,30 @@ pub fn frequency(code: u8) -> u32 {
     }
 }
 
-/// Symbols that follow one another in the list and share a frequency.
+/// Successive symbols of the list that share a frequency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// The code of the frequency of each.
+    /// The code of the frequency of each symbol.
     pub code: u8,
-    /// How many there are, 1 to 255.
+    /// Number of symbols, 1 to 255.
     pub count: u8,
 }
 
 impl Class {
-    /// What the class takes of [`TOTAL`].
+    /// Its part of [`TOTAL`].
     pub fn weight(&self) -> u32 {
         frequency(self.code) * u32::from(self.count)
     }
 }
 
-/// What one more class takes, in bits of table.
+/// Cost of one more class, in bits of table.
 pub const CLASS_BITS: f64 = 32.0;
 
-/// Classes for symbols that occur `counts` times, in falling order, beside an escape that occurs `escapes` times.
-/// What the symbols of the classes cost, in bits, table included, is as small as can be found quickly, if a look at a
-/// class costs `price` bits.
+/// Returns classes for symbols that occur `counts` times, in falling order, with an escape that occurs `escapes` times.
+/// Minimizes the cost of the symbols and the table in bits, as far as it can be found quickly; examining a class costs
+/// `price` bits.
 ///
-/// There must not be more symbols than 256, and no count is 0.
+/// There are at most 256 symbols, and no count is 0.
 pub fn classes(counts: &[u32], escapes: u32, price: f64) -> Vec<Class> {
     let sum: u64 = counts.iter().map(|&count| u64::from(count)).sum::<u64>() + u64::from(escapes);
     let scale = f64::from(TOTAL) / sum as f64;
@@ -55,11 +55,11 @@ pub fn classes(counts: &[u32], escapes: u32, price: f64) -> Vec<Class> {
     for (index, &c) in counts.iter().enumerate() {
         before[index + 1] = before[index] + u64::from(c);
     }
-    // Shortest path over the places between symbols: an edge is a class.
+    // Shortest path over the boundaries between symbols: an edge is a class.
     let mut best = vec![(f64::INFINITY, 0usize, 0u8); count + 1];
     best[0].0 = 0.0;
     for start in 0..count {
-        // What is looked for here or further on.
+        // The number of searches that reach this class.
         let behind = (sum - before[start]) as f64;
         for end in start + 1..=count.min(start + 255) {
             let occurrences = (before[end] - before[start]) as f64;
@@ -98,7 +98,7 @@ fn nearest(wanted: f64) -> u8 {
     if above > 1 && distance(above - 1) < distance(above) { above - 1 } else { above }
 }
 
-/// Changes frequencies until they leave for the escape what it needs, and no more than is of use.
+/// Adjusts frequencies until the remainder is sufficient for the escape, and not larger than useful.
 fn fit(classes: &mut [Class], occurrences: &[f64], escapes: u32) {
     let reserve = u32::from(escapes > 0);
     let bits = |class: &Class, code: u8, occurrences: f64| {
@@ -109,7 +109,7 @@ fn fit(classes: &mut [Class], occurrences: &[f64], escapes: u32) {
         if weight + reserve <= TOTAL {
             break;
         }
-        // The loss per part of the total that it frees.
+        // The loss relative to the freed part of the total.
         let loss = |index: &usize| {
             let class = &classes[*index];
             let code = class.code - 1;

@@ -1,7 +1,7 @@
-//! One canonical Huffman code to a stream, as the paper has it (section 4.5): what the coder is compared with.
+//! One canonical Huffman code for each stream, as in the paper (section 4.5), for comparison with the coder.
 //!
-//! A stream has all symbols of a field; the bytes of 32-bit and 16-bit fields are streams of their own, by their place
-//! in the field. No other context counts. A code takes a byte for each symbol and one for each length of code word.
+//! A stream has all symbols of a field. The bytes of 32-bit and 16-bit fields have streams of their own, by their place
+//! in the field. There is no other context. A code takes a byte for each symbol and one for each length of code words.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,14 +12,14 @@ use crate::symbols::{Context, Field, Source, Step};
 /// The longest code word, in bits.
 const LONGEST: usize = 16;
 
-/// A canonical code: code words of one length follow one another, and are longer than those before.
+/// A canonical code: code words of one length are successive numbers, after the shorter ones.
 #[derive(Clone, Debug, Default)]
 struct Code {
-    /// How many code words of each length there are, from 1.
+    /// Number of code words of each length, from 1.
     counts: [u16; LONGEST + 1],
-    /// What they stand for, the shortest first.
+    /// Their symbols, shortest code word first.
     symbols: Vec<u8>,
-    /// By symbol: the code word and its length.
+    /// For each symbol, the code word and its length.
     words: BTreeMap<u8, (u32, u32)>,
 }
 
@@ -45,7 +45,7 @@ impl Code {
     }
 }
 
-/// The lengths of the code words of symbols that occur so often, none longer than [`LONGEST`].
+/// Returns the lengths of the code words for symbols with these counts, none longer than [`LONGEST`].
 fn lengths(counts: &BTreeMap<u8, u64>) -> BTreeMap<u8, usize> {
     let mut counts = counts.clone();
     loop {
@@ -97,7 +97,7 @@ impl Codes {
         u32::from(context.field) << 8 | if by_place { u32::from(context.values[0]) } else { 0 }
     }
 
-    /// What the codes take in memory, in bytes.
+    /// Returns the size of the codes in memory, in bytes.
     pub fn size(&self) -> usize {
         self.codes.values().map(Code::size).sum()
     }
@@ -135,7 +135,7 @@ pub struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Begins to read `bytes`.
+    /// Starts to read `bytes`.
     pub fn new(codes: &'a Codes, bytes: &'a [u8]) -> Symbols<'a> {
         Symbols { codes, bytes, bit: 0 }
     }
@@ -162,7 +162,7 @@ impl Source for Symbols<'_> {
             first = (first + count) << 1;
             word <<= 1;
         }
-        Err(Damaged("a code word stands for nothing"))
+        Err(Damaged("a code word has no symbol"))
     }
 
     fn bits(&mut self, count: u32) -> Result<u32, Damaged> {
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn symbols_come_back() {
-        // Fibonacci's numbers make the longest code words.
+        // Fibonacci numbers as counts cause the longest code words.
         let mut counts = vec![1usize, 1];
         while counts.len() < 24 {
             counts.push(counts[counts.len() - 1] + counts[counts.len() - 2]);

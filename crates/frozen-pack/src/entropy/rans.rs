@@ -1,8 +1,8 @@
 //! Range asymmetric numeral systems (Duda 2013, arXiv:1311.2540), with a state of 32 bits that is filled by 16.
 //!
-//! The encoder takes what is to be coded in reverse order; the decoder gives it in order. A stream is the final state
-//! of the encoder, 4 bytes, and then words of 2 bytes, all little endian. The decoder ends with the state that the
-//! encoder started with, [`LOW`], and with no word left: anything else is damage.
+//! The encoder takes its input in reverse order; the decoder returns it in order. A stream is the final state of the
+//! encoder, 4 bytes, and then words of 2 bytes, all little endian. The decoder ends with the encoder's initial state,
+//! [`LOW`], and with no word left: anything else is damage.
 
 use crate::entropy::classes::TOTAL_BITS;
 use crate::error::Damaged;
@@ -10,7 +10,7 @@ use crate::error::Damaged;
 /// The state is never below this between two steps.
 pub const LOW: u32 = 1 << 16;
 
-/// Makes a stream. What is coded last is decoded first.
+/// Makes a stream. The last input is decoded first.
 #[derive(Debug)]
 pub struct Encoder {
     state: u32,
@@ -25,7 +25,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// Codes something that has `frequency` of the numbers below 4096, beginning at `start`.
+    /// Encodes an event with `frequency` of the numbers below 4096, starting at `start`.
     pub fn put(&mut self, start: u32, frequency: u32) {
         let limit = u64::from(frequency) << (32 - TOTAL_BITS);
         if u64::from(self.state) >= limit {
@@ -35,7 +35,7 @@ impl Encoder {
         self.state = ((self.state / frequency) << TOTAL_BITS) + self.state % frequency + start;
     }
 
-    /// Codes the `count` lowest bits of `value`, at most 16.
+    /// Encodes the `count` lowest bits of `value`, at most 16.
     pub fn put_bits(&mut self, count: u32, value: u32) {
         if u64::from(self.state) >= 1 << (32 - count) {
             self.words.push(self.state as u16);
@@ -44,7 +44,7 @@ impl Encoder {
         self.state = self.state << count | value;
     }
 
-    /// The stream.
+    /// Returns the stream.
     pub fn finish(self) -> Vec<u8> {
         let mut bytes = self.state.to_le_bytes().to_vec();
         bytes.extend(self.words.iter().rev().flat_map(|word| word.to_le_bytes()));
@@ -60,7 +60,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Begins to read `stream`.
+    /// Starts to read `stream`.
     ///
     /// # Errors
     /// If it is shorter than a state, or the state is out of range.
@@ -74,12 +74,12 @@ impl<'a> Decoder<'a> {
         Ok(Decoder { state, words })
     }
 
-    /// The number below 4096 that says what comes next.
+    /// Returns the number below 4096 that identifies the next event.
     pub fn slot(&self) -> u32 {
         self.state & ((1 << TOTAL_BITS) - 1)
     }
 
-    /// Takes what has `frequency` of the numbers below 4096, beginning at `start`, which includes the slot.
+    /// Removes an event with `frequency` of the numbers below 4096, starting at `start`, which contain the slot.
     ///
     /// # Errors
     /// If the stream ends here.
@@ -88,7 +88,7 @@ impl<'a> Decoder<'a> {
         self.fill(state)
     }
 
-    /// Takes `count` bits, at most 16.
+    /// Reads `count` bits, at most 16.
     ///
     /// # Errors
     /// If the stream ends here.

@@ -1,14 +1,14 @@
-//! Distributions by context, in the bytes that a decoder uses as they are.
+//! Distributions by context, as bytes that a decoder uses unchanged.
 //!
-//! The distributions of a field are a tree: the *root* lists all symbols of the field; its children are for contexts of
-//! one value, and theirs for contexts of two. A child is there where it pays for its room and for the time that it
-//! takes. A symbol is looked for in the distribution of the longest context that has one; if that says escape, in that
-//! of the next shorter one.
+//! The distributions of a field form a tree. The *root* lists all symbols of the field, its children are for contexts
+//! of one value, and their children for contexts of two. A child exists if it is worth its room and its decoding time.
+//! A symbol is searched in the distribution of its longest context; after an escape, in the distribution of the next
+//! shorter context.
 //!
-//! For each field and each first value, a table says which distribution is the one for that value, or the root. In
-//! memory, a distribution is records of its classes, for the escape where to look then, and its symbols. In layouts
-//! with contexts of two values, a hash table with those for the second value stands in front of it.
-//! `docs/frozen-format.md` has the bytes.
+//! For each field and each first value, a table gives the distribution for that value, or the root. In memory, a
+//! distribution is records of its classes, the next distribution after the escape, and its symbols. In layouts with
+//! contexts of two values, it follows a hash table of the distributions for the second value. `docs/frozen-format.md`
+//! describes the bytes.
 
 use crate::entropy::classes::{CODES, Class, TOTAL, TOTAL_BITS, frequency};
 use crate::entropy::rans::{Decoder, Encoder};
@@ -18,34 +18,34 @@ use crate::symbols::{Context, DEPTH, Fields, Source, Step};
 /// The unit of offsets, and the size of a header, of a record and of an entry, in bytes.
 pub const WORD: usize = 4;
 
-/// Where in a record the first number of its class is.
+/// The position of the first number of a class in its record.
 const FIRST_SHIFT: u32 = 32 - TOTAL_BITS;
 
-/// Where in a record it is said where its symbols are, or what the escape has.
+/// The position in a record of the offset of its symbols, or of the escape's data.
 const SYMBOLS_SHIFT: u32 = 8;
 
-/// Spreads values over the entries.
+/// Spreads values over the hash table.
 const SPREAD: u8 = 0x9D;
 
-/// An entry: a value, and where the first record of the distribution for it is.
+/// Returns an entry: a value, and the place of the first record of its distribution.
 pub fn entry(value: u8, records: usize) -> u32 {
     u32::from(value) << 24 | (records / WORD) as u32
 }
 
-/// The place of the entry for a value, among `1 << log` of them; the first one stands last.
+/// Returns the place of the entry for a value among `1 << log` entries, which are stored in reverse.
 pub fn place(value: u8, log: u32) -> usize {
     usize::from(value.wrapping_mul(SPREAD)) >> (8 - log)
 }
 
-/// What a symbol without a code costs, in bits: more than any with one.
+/// Cost of a symbol without a code, in bits: more than any with one.
 const NO_CODE: f32 = 60.0;
 
 /// The distributions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tables {
-    /// The fields that they are for.
+    /// The fields of the distributions.
     pub fields: Fields,
-    /// By field and first value: where the distribution is, in units of [`WORD`].
+    /// For each field and first value, the place of the distribution, in units of [`WORD`].
     pub contexts: Vec<u16>,
     /// The distributions.
     pub nodes: Vec<u8>,
@@ -55,27 +55,27 @@ pub struct Tables {
 #[derive(Clone, Copy, Debug)]
 struct Node<'a> {
     tables: &'a Tables,
-    /// Where its first record is.
+    /// The place of its first record.
     records: usize,
 }
 
-/// A class with what it takes.
+/// A decoded record of a class.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     /// Its first number.
     start: u32,
-    /// The number behind its last one.
+    /// The number after its last one.
     end: u32,
     /// The code of its frequency, 0 for the escape.
     code: u8,
-    /// Where its symbols are, as an offset.
+    /// The offset of its symbols.
     symbols: usize,
     /// The word.
     word: u32,
 }
 
 impl<'a> Node<'a> {
-    /// The records; the last one begins at 0.
+    /// Iterates over the records; the numbers of the last one begin at 0.
     fn records(self) -> impl Iterator<Item = Record> {
         let (mut at, mut end) = (self.records, TOTAL);
         std::iter::from_fn(move || {
@@ -96,7 +96,7 @@ impl<'a> Node<'a> {
             .unwrap_or_default()
     }
 
-    /// Where to look behind the escape; `None` if there is no escape, or nothing behind it.
+    /// Returns the distribution to search after the escape; `None` if there is no escape, or no other distribution.
     fn shorter(self) -> Option<Node<'a>> {
         let records = self.records().count();
         let escape = self.records().last().filter(|last| last.code == 0);
@@ -104,10 +104,11 @@ impl<'a> Node<'a> {
         (next != 0).then_some(Node { records: next as usize, ..self })
     }
 
-    /// In front of the records for a first value: the logarithm of how many entries there are, if there are some.
+    /// Returns the logarithm of the number of hash-table entries, stored before the records for a first value, if there
+    /// are entries.
     ///
     /// # Errors
-    /// If what stands there does not make sense.
+    /// If the stored value is invalid.
     fn log(self) -> Result<Option<u32>, Damaged> {
         let shift = self.records.checked_sub(WORD).and_then(|at| self.tables.word(at));
         match shift {
@@ -130,7 +131,7 @@ impl<'a> Node<'a> {
         (entry >> 24 == u32::from(value)).then_some(Node { records, ..self })
     }
 
-    /// The first number of a symbol and the count of its numbers; those of the escape if it is not listed.
+    /// Returns the first number and the count of numbers of a symbol; those of the escape if the symbol is not listed.
     fn find(self, symbol: u8) -> (bool, u32, u32) {
         for record in self.records() {
             if record.code == 0 {
@@ -145,7 +146,7 @@ impl<'a> Node<'a> {
         (false, 0, 0)
     }
 
-    /// The symbol that a number stands for, `None` for the escape; where its numbers begin and how many there are.
+    /// Returns the symbol of a number, `None` for the escape, with its first number and its count of numbers.
     fn at(self, slot: u32) -> Option<(Option<u8>, u32, u32)> {
         let record = self.records().find(|record| slot >= record.start)?;
         let Record { start, end, code, .. } = record;
@@ -158,7 +159,7 @@ impl<'a> Node<'a> {
         Some((Some(symbol), start + index * frequency, frequency))
     }
 
-    /// Checks its records, and gives where the escape leads to, 0 if nowhere.
+    /// Checks the records, and returns the target of the escape, 0 if it has none.
     fn check_records(self) -> Result<u32, Damaged> {
         let outside = Damaged("a distribution lies outside of the tables");
         let (mut at, mut left) = (self.records, TOTAL);
@@ -186,7 +187,7 @@ impl<'a> Node<'a> {
         if left == 0 { Ok(0) } else { Err(outside) }
     }
 
-    /// Checks it, and those that escapes lead to, which are of so many shorter contexts.
+    /// Checks this distribution and the targets of its escapes, in at most `depth` shorter contexts.
     fn check_chain(self, depth: usize) -> Result<(), Damaged> {
         let mut next = self.check_records()?;
         for _ in 0..depth {
@@ -194,10 +195,10 @@ impl<'a> Node<'a> {
                 next = Node { records: next as usize, ..self }.check_records()?;
             }
         }
-        if next == 0 { Ok(()) } else { Err(Damaged("the distributions for contexts go round in a circle")) }
+        if next == 0 { Ok(()) } else { Err(Damaged("the distributions for contexts form a cycle")) }
     }
 
-    /// Checks all that is found by a first value, where contexts have so many values.
+    /// Checks everything that is found by a first value, for contexts of at most `depth` values.
     fn check(self, depth: usize) -> Result<(), Damaged> {
         self.check_chain(1)?;
         if depth == 1 {
@@ -213,10 +214,10 @@ impl<'a> Node<'a> {
 }
 
 impl Tables {
-    /// Tables of these parts.
+    /// Creates tables from these parts.
     ///
     /// # Errors
-    /// If a distribution lies outside of the tables or does not make sense.
+    /// If a distribution is outside of the tables or invalid.
     pub fn new(fields: Fields, contexts: Vec<u16>, nodes: Vec<u8>) -> Result<Tables, Damaged> {
         let tables = Tables { fields, contexts, nodes };
         if tables.nodes.len() >= 1 << 30 {
@@ -228,7 +229,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// What they take in memory, in bytes.
+    /// Returns their size in memory, in bytes.
     pub fn size(&self) -> usize {
         2 * self.contexts.len() + self.nodes.len()
     }
@@ -237,12 +238,12 @@ impl Tables {
         self.nodes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
     }
 
-    /// The distribution for a field and a first value, by their number.
+    /// Returns the distribution for the context number of a field and a first value.
     fn node(&self, context: usize) -> Node<'_> {
         Node { tables: self, records: WORD * usize::from(self.contexts[context]) }
     }
 
-    /// The distributions to look into for a context, the one of the longest context first.
+    /// Iterates over the distributions to search for a context, longest context first.
     fn nodes(&self, context: Context) -> impl Iterator<Item = Node<'_>> {
         let first = self.fields.index(context).map(|index| self.node(index));
         let deeper = self.fields.depth == DEPTH;
@@ -253,7 +254,7 @@ impl Tables {
         std::iter::successors(longest, |node| node.shorter())
     }
 
-    /// What each symbol costs in a context, in bits; much if it has no code.
+    /// Returns the cost of each symbol in a context, in bits; high if it has no code.
     pub fn costs(&self, context: Context) -> [f32; 256] {
         let mut costs = [NO_CODE; 256];
         let mut escape = 0.0;
@@ -301,18 +302,18 @@ impl Tables {
     }
 }
 
-/// What something of this frequency costs, in bits.
+/// Returns the cost of an event with this frequency, in bits.
 fn bits(frequency: u32) -> f32 {
     (TOTAL as f32 / frequency as f32).log2()
 }
 
-/// What stands in front of records for a first value that has so many entries, as a logarithm.
+/// Returns the marker before the records for a first value, given the logarithm of its number of entries.
 pub fn shift(log: Option<u32>) -> u32 {
     log.map_or(0, |log| 32 - log)
 }
 
-/// Appends records and symbols of a distribution, and gives where the first record is. The numbers that the classes
-/// leave belong to the escape. `shorter` is the next context to search after it, 0 if there is none.
+/// Appends records and symbols of a distribution, and returns the place of the first record. The numbers outside of the
+/// classes belong to the escape. `shorter` is the next context to search after it, 0 if there is none.
 pub fn write(out: &mut Vec<u8>, classes: &[Class], symbols: &[u8], shorter: usize) -> usize {
     let at = out.len();
     let mut left = TOTAL;
@@ -343,7 +344,7 @@ pub struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    /// Begins to read `stream`.
+    /// Starts to read `stream`.
     ///
     /// # Errors
     /// If it is damaged.
@@ -351,10 +352,10 @@ impl<'a> Symbols<'a> {
         Ok(Symbols { tables, stream: Decoder::new(stream)? })
     }
 
-    /// Checks that nothing is left.
+    /// Checks that nothing remains.
     ///
     /// # Errors
-    /// If something is.
+    /// If something remains.
     pub fn finish(&self) -> Result<(), Damaged> {
         self.stream.finish()
     }

@@ -1,9 +1,9 @@
-//! Makes [`Tables`] of what all pages consist of.
+//! Fits [`Tables`] to the symbols of all pages.
 //!
 //! A distribution takes room: an entry of the hash table, two bytes for each class, and a byte for each symbol. It is
-//! made where the symbols cost less with it, by more than its room, than with the distributions of the shorter
-//! contexts; and it lists a symbol where that pays for its byte. The cost of shorter contexts depends on the symbols
-//! that are left to them, and so on the longer contexts. Several rounds find it.
+//! created if it reduces the cost of the symbols, compared with the distributions of the shorter contexts, by more than
+//! its room. It lists a symbol if that is worth the symbol's byte. The cost of shorter contexts depends on the symbols
+//! that longer contexts leave to them, so the solution takes several rounds.
 
 use rustc_hash::FxHashMap;
 
@@ -11,41 +11,40 @@ use crate::entropy::classes::{CLASS_BITS, CODES, Class, TOTAL, classes, frequenc
 use crate::entropy::tables::{self, Tables, entry, place};
 use crate::symbols::{Context, DEPTH, Field, Fields, Step};
 
-/// How often the distributions are made anew with what is known of the others.
+/// Number of times that the distributions are fitted again to one another.
 const ROUNDS: usize = 4;
 
-/// What a distribution takes besides its classes and symbols, in bits: the record of the escape, where to look then, and
-/// what is lost to alignment.
+/// Size of a distribution besides its classes and symbols, in bits: the record of the escape, its target, and padding.
 const NODE_BITS: f64 = 32.0 + 32.0 + 12.0;
 
 /// The cost in bits of an entry of a hash table that is half full.
 const ENTRY_BITS: f64 = 64.0;
 
-/// What decoding time is worth, in bits of room for each time that it is taken.
+/// The price of decoding time, in bits of room per occurrence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// For looking into one more distribution because of an escape.
+    /// For one more distribution to search because of an escape.
     pub escape: f64,
-    /// For looking for a distribution of two values.
+    /// For a search of a distribution of two values.
     pub probe: f64,
-    /// For looking at one more class of a distribution.
+    /// For one more examined class of a distribution.
     pub class: f64,
 }
 
-/// What a symbol that is listed takes, in bits.
+/// Size of a listed symbol, in bits.
 const SYMBOL_BITS: f64 = 8.0;
 
-/// The symbols that occur in a context, with how often they do, and the same for all longer contexts.
+/// The symbols that occur in a context with their counts, and the same for all longer contexts.
 struct Node {
     /// The last value of the context.
     value: u8,
-    /// How many values the context has.
+    /// Number of values of the context.
     level: usize,
     counts: Vec<(u8, u32)>,
     children: Vec<Node>,
-    /// Its distribution: symbols with classes, and what the room and the symbols that it takes cost less than without.
+    /// Its distribution, if it has one.
     list: Option<List>,
-    /// What was left by longer contexts.
+    /// The symbols that longer contexts leave.
     left: Vec<(u8, u32)>,
 }
 
@@ -58,7 +57,7 @@ struct List {
 }
 
 impl List {
-    /// Puts the classes first that are taken most often.
+    /// Puts the most frequent classes first.
     fn sort(&mut self) {
         let mut rest = &self.symbols[..];
         let mut parts = Vec::new();
@@ -72,7 +71,7 @@ impl List {
         (self.classes, self.symbols) = (classes, symbols.concat());
     }
 
-    /// What each symbol costs, in bits; first the escape.
+    /// Returns the cost of each symbol, in bits, including escapes.
     fn costs(&self, shorter: &[f64; 256]) -> [f64; 256] {
         let weight: u32 = self.classes.iter().map(Class::weight).sum();
         let escape = cost(TOTAL - weight);
@@ -87,15 +86,15 @@ impl List {
     }
 }
 
-/// What a symbol costs that cannot be coded, in bits: much, and finite.
+/// Cost of a symbol that cannot be coded, in bits: high, but finite.
 const IMPOSSIBLE: f64 = 40.0;
 
-/// What something of this frequency costs, in bits; much if it cannot occur.
+/// Returns the cost of an event with this frequency, in bits; high if it cannot occur.
 fn cost(frequency: u32) -> f64 {
     if frequency == 0 { IMPOSSIBLE } else { (f64::from(TOTAL) / f64::from(frequency)).log2() }
 }
 
-/// Tables for these steps, of these fields.
+/// Fits tables to these steps with these fields.
 pub fn train<'s>(steps: impl Iterator<Item = &'s Step>, fields: Fields, price: Price) -> Tables {
     let mut occurrences: FxHashMap<(Context, u8), u32> = FxHashMap::default();
     for step in steps {
@@ -115,7 +114,7 @@ pub fn train<'s>(steps: impl Iterator<Item = &'s Step>, fields: Fields, price: P
 fn root(sorted: &[((Context, u8), u32)], depth: usize, price: Price) -> Node {
     let mut root = Node::new(sorted, 0, depth);
     for _ in 0..ROUNDS {
-        // A root lists everything, so that nothing costs more than with equal frequencies.
+        // A root lists everything, so no symbol costs more than with equal frequencies.
         root.choose(&[IMPOSSIBLE; 256], price);
         root.leave();
     }
@@ -139,7 +138,7 @@ impl Node {
         Node { value, level, left: counts.clone(), counts, children, list: None }
     }
 
-    /// Makes distributions, of what longer contexts left in the last round, given what the symbols cost without.
+    /// Creates distributions for the symbols that longer contexts left in the last round, given the costs without them.
     fn choose(&mut self, shorter: &[f64; 256], price: Price) {
         self.list = list(&self.left, &self.counts, shorter, self.level, price);
         let costs = match &self.list {
@@ -149,7 +148,7 @@ impl Node {
         self.children.iter_mut().for_each(|child| child.choose(&costs, price));
     }
 
-    /// Finds out what each distribution leaves to that of the shorter context, and gives what this one leaves.
+    /// Computes the symbols that each distribution leaves to the shorter context, and returns what this one leaves.
     fn leave(&mut self) -> Vec<(u8, u32)> {
         if !self.children.is_empty() {
             let mut left = [0u32; 256];
@@ -167,8 +166,8 @@ impl Node {
     }
 }
 
-/// The distribution that is best for the symbols that longer contexts leave, if one is better than none. Every
-/// symbol can be coded with it: in a root all that occur are listed, elsewhere there is an escape.
+/// Returns the best distribution for the symbols that longer contexts leave, if it is better than none. It can code
+/// every symbol: a root lists all that occur, any other has an escape.
 fn list(
     left: &[(u8, u32)],
     all: &[(u8, u32)],
@@ -200,7 +199,8 @@ fn list(
         return None;
     }
     let escapes = total - listed.iter().map(|(_, count)| count).sum::<u32>();
-    // Even where all is listed: a longer context may be left out of its hash table, and its symbols come here.
+    // An escape is needed even if all are listed: the hash table may drop a longer context, whose symbols then end up
+    // here.
     let escapes = escapes.max(u32::from(!is_root));
     let counts: Vec<u32> = listed.iter().map(|(_, count)| *count).collect();
     let classes = classes(&counts, escapes, price.class);
@@ -215,15 +215,15 @@ fn list(
     (is_root || gain > 0.0).then_some(List { gain, ..list })
 }
 
-/// The total gain of a distribution and its longer contexts, in bits; 0 if they are not worth their room.
+/// Returns the total gain of a distribution and its longer contexts, in bits; 0 if they are not worth their room.
 fn gain(node: &Node) -> f64 {
-    // Without a list of its own, it is there for the others alone.
+    // Without a list of its own, it exists only for its children.
     let own = node.list.as_ref().map_or(-NODE_BITS, |list| list.gain);
     (own + node.children.iter().map(gain).sum::<f64>()).max(0.0)
 }
 
-/// By entry of a hash table the child whose entry it is, and the logarithm of how many entries there are. If two
-/// children have the same place, the one with the smaller gain is dropped. `None` if it is not worth its room.
+/// Returns for each entry of a hash table its child, and the logarithm of the number of entries. If two children have
+/// the same place, the one with the smaller gain is dropped. `None` if the table is not worth its room.
 fn places(children: &[&Node]) -> Option<(u32, Vec<Option<usize>>)> {
     let gains: Vec<f64> = children.iter().map(|child| gain(child)).collect();
     let table = |log: u32| {
@@ -245,7 +245,7 @@ fn places(children: &[&Node]) -> Option<(u32, Vec<Option<usize>>)> {
     (cost < gains.iter().sum()).then_some((log, places))
 }
 
-/// Appends the records of a node, and gives where the first one is.
+/// Appends the records of a node, and returns the place of the first one.
 fn write_list(node: &Node, shorter: usize, out: &mut Vec<u8>) -> usize {
     match &node.list {
         Some(list) => tables::write(out, &list.classes, &list.symbols, shorter),
@@ -253,14 +253,14 @@ fn write_list(node: &Node, shorter: usize, out: &mut Vec<u8>) -> usize {
     }
 }
 
-/// Appends a node for a context of one value and those below it, and gives where its records are.
+/// Appends a node for a context of one value and its children, and returns the place of its records.
 fn write_node(node: &Node, depth: usize, root: usize, out: &mut Vec<u8>) -> usize {
     if depth == node.level {
         return write_list(node, root, out);
     }
     let children: Vec<&Node> = node.children.iter().filter(|child| gain(child) > 0.0).collect();
     let places = places(&children);
-    // The children come first; how long they are does not depend on where this one is.
+    // The children come first; their length does not depend on the place of this node.
     let start = out.len();
     let mut at = 0;
     for _ in 0..2 {
@@ -270,7 +270,7 @@ fn write_node(node: &Node, depth: usize, root: usize, out: &mut Vec<u8>) -> usiz
             for (index, child) in places.iter().enumerate() {
                 entries.push(match child {
                     Some(child) => entry(children[*child].value, write_list(children[*child], at, out)),
-                    // A value that does not come here.
+                    // A value that does not occur here.
                     None => {
                         let other = (0..=255u8).find(|&value| place(value, *log) != index).unwrap_or(0);
                         entry(other, NOTHING)
@@ -285,7 +285,7 @@ fn write_node(node: &Node, depth: usize, root: usize, out: &mut Vec<u8>) -> usiz
     at
 }
 
-/// Where the distribution is for what does not occur: behind what says that nothing stands in front of it.
+/// The place of the distribution for contexts that do not occur: after the marker for no hash table.
 const NOTHING: usize = tables::WORD;
 
 fn write(roots: Vec<(Field, Node)>, fields: Fields) -> Tables {
@@ -315,7 +315,7 @@ mod tests {
 
     const FIELDS: Fields = Fields { values: &[1, 256, 256, 256], depth: 2 };
 
-    /// Ten thousand symbols, each given by its context, and one that occurs once.
+    /// Ten thousand symbols, each determined by its context, and one that occurs once.
     fn steps() -> Vec<Step> {
         let context =
             |field: u8, index: u32| Context { field, values: [(index % 5) as u8, (index % 7) as u8] };
@@ -330,7 +330,7 @@ mod tests {
         Tables::new(FIELDS, tables.contexts.clone(), tables.nodes.clone()).unwrap();
         let cost = |values: [u8; 2], symbol: usize| tables.costs(Context { field: 1, values })[symbol];
         assert!(cost([2, 0], 100) < 0.1 && cost([2, 0], 50) > 5.0);
-        // Without a context that is known, all are alike.
+        // Without a known context, all are alike.
         assert!((cost([200, 0], 50) - cost([200, 0], 150)).abs() < 1.5);
         // Field 3 does not occur.
         assert!(tables.costs(Context { field: 3, values: [0, 0] })[1..].iter().all(|cost| *cost >= 12.0));

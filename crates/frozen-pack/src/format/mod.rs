@@ -11,32 +11,32 @@ use crate::error::Damaged;
 use crate::symbols::Fields;
 use parts::{read_code, read_data, write_code, write_data};
 
-/// What a packed file begins with.
+/// The first bytes of a packed file.
 pub const MAGIC: [u8; 8] = *b"kfrozen\n";
 
-/// The version of the format in which all pages of a segment but the last are full.
+/// The version of the format in which all pages of a segment except the last are full.
 pub const VERSION: u32 = 2;
 
-/// The version in which each page has a size of its own: the regions of mechanism `stub`.
+/// The version in which each page has its own size: the regions of mechanism `stub`.
 pub const VERSION_OF_REGIONS: u32 = 3;
 
-/// The version in which code is of 32-bit ARM, and all pages of a segment but the last are full.
+/// The version for code of 32-bit ARM in which all pages of a segment except the last are full.
 pub const ARM_VERSION: u32 = 4;
 
-/// The version in which code is of 32-bit ARM, and each page has a size of its own.
+/// The version for code of 32-bit ARM in which each page has its own size.
 pub const ARM_VERSION_OF_REGIONS: u32 = 5;
 
-/// The sizes that a page can have, in bytes; powers of two only.
+/// The possible sizes of a page, in bytes; only powers of two.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u32> = 256..=65536;
 
-/// Bits of an entry of the index that say where a page is.
+/// Bits of an index entry for the place of a page.
 const OFFSET_BITS: u32 = 28;
 
-/// How a page is coded.
+/// The coding of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Layout {
-    /// As it is.
+    /// Uncoded.
     Plain = 0,
     /// [`crate::code`].
     Code = 1,
@@ -44,19 +44,19 @@ pub enum Layout {
     Data = 2,
 }
 
-/// Bits of an entry of the index of regions that say how large one is; the others say where it is, in units of 2 bytes.
+/// Bits of an index entry of regions for the size; the other bits are the place, in units of 2 bytes.
 const SIZE_BITS: u32 = 12;
 
-/// The most bytes of a region.
+/// Maximum size of a region in bytes.
 pub const MOST_OF_REGION: usize = (1 << SIZE_BITS) - 1;
 
-/// Regions lie at multiples of so many bytes, as literals of ARM code have to.
+/// The alignment of regions, which literals of ARM code require.
 pub const REGION_ALIGN: u32 = 4;
 
 /// A range of addresses whose pages are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Where it lies.
+    /// Its address.
     pub address: u32,
     /// Its size in bytes, not 0.
     pub size: u32,
@@ -64,12 +64,12 @@ pub struct Segment {
     pub first_page: u32,
 }
 
-/// Where a page's bytes are in the file and how they are coded.
+/// The place of a page in the file, and its coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageEntry {
     /// The offset in the streams.
     pub offset: u32,
-    /// How they are coded.
+    /// Its coding.
     pub layout: Layout,
 }
 
@@ -78,17 +78,17 @@ pub struct PageEntry {
 pub struct Packed {
     /// The size of a page in bytes.
     pub page_size: u32,
-    /// What is packed.
+    /// The packed ranges.
     pub segments: Vec<Segment>,
-    /// The pages of all segments; one ends where the next one begins.
+    /// The pages of all segments; each ends at the start of the next one.
     pub index: Vec<PageEntry>,
     /// The sizes of the pages in bytes, if each has its own.
     pub sizes: Option<Vec<u16>>,
-    /// What pages of code share.
+    /// The model and tables that pages of code share.
     pub code: Option<(Model, Tables)>,
-    /// What pages of data share.
+    /// The model and tables that pages of data share.
     pub data: Option<(DataModel, Tables)>,
-    /// The pages.
+    /// The packed pages.
     pub streams: Vec<u8>,
 }
 
@@ -97,26 +97,26 @@ pub struct Packed {
 pub struct Sizes {
     /// Header, segments and index.
     pub fixed: usize,
-    /// What pages of code share.
+    /// The model and tables that pages of code share.
     pub code: usize,
-    /// What pages of data share.
+    /// The model and tables that pages of data share.
     pub data: usize,
-    /// The pages.
+    /// The packed pages.
     pub streams: usize,
 }
 
 impl Sizes {
-    /// All of it.
+    /// Returns the total size.
     pub fn total(&self) -> usize {
         self.fixed + self.code + self.data + self.streams
     }
 }
 
 impl Packed {
-    /// Its bytes.
+    /// Returns the bytes of the file.
     ///
     /// # Errors
-    /// If there is more of something than the format has room for.
+    /// If a part exceeds the limits of the format.
     pub fn write(&self) -> Result<Vec<u8>, Damaged> {
         if self.streams.len() >= 1 << OFFSET_BITS {
             return Err(Damaged("the packed pages exceed 256 MiB; pack less at once"));
@@ -162,16 +162,16 @@ impl Packed {
         Ok(bytes)
     }
 
-    /// Reads what [`Packed::write`] wrote.
+    /// Reads the output of [`Packed::write`].
     ///
     /// # Errors
     /// If the bytes are something else, or damaged.
     pub fn read(bytes: &[u8]) -> Result<Packed, Damaged> {
-        let no_file = Damaged("is no packed file; make one with `frozen-pack pack`");
+        let no_file = Damaged("is not a packed file; make one with `frozen-pack pack`");
         let mut input = Input(bytes.strip_prefix(&MAGIC).ok_or(no_file)?);
         let version = input.word()?;
         if !(VERSION..=ARM_VERSION_OF_REGIONS).contains(&version) {
-            return Err(Damaged("has another version of the format; pack it anew with this frozen-pack"));
+            return Err(Damaged("has another version of the format; pack it again with this frozen-pack"));
         }
         let page_size = input.word()?;
         let [segments, pages, code, data, streams] = input.counts()?;
@@ -201,7 +201,7 @@ impl Packed {
         let data = Some(input.take(data)?).filter(|part| !part.is_empty()).map(read_data).transpose()?;
         let streams = input.take(streams)?.to_vec();
         if !input.0.is_empty() {
-            return Err(Damaged("something stands behind its end"));
+            return Err(Damaged("there are bytes after its end"));
         }
         let index = match &sizes {
             None => read_index(&entries, streams.len())?,
@@ -212,7 +212,7 @@ impl Packed {
         Ok(packed)
     }
 
-    /// Checks that the segments have the pages that they say, one behind the other.
+    /// Checks that the segments have successive pages.
     fn check_segments(&self) -> Result<(), Damaged> {
         let mut next = 0;
         for segment in &self.segments {
@@ -226,12 +226,12 @@ impl Packed {
         }
         let fits = |&size: &u16| size > 0 && u32::from(size) <= self.page_size;
         if !self.sizes.iter().flatten().all(fits) {
-            return Err(Damaged("a page has another size than pages can have"));
+            return Err(Damaged("a page has an invalid size"));
         }
         Ok(())
     }
 
-    /// How many bytes its parts take.
+    /// Returns the sizes of the parts.
     pub fn sizes(&self) -> Sizes {
         Sizes {
             fixed: 40
@@ -261,7 +261,7 @@ fn read_index(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged
             [Layout::Plain, Layout::Code, Layout::Data].get((entry >> OFFSET_BITS) as usize).copied();
         Some(PageEntry { offset: offset(entry), layout: layout? })
     });
-    entries.collect::<Option<_>>().ok_or(Damaged("a page is coded in a way that does not exist"))
+    entries.collect::<Option<_>>().ok_or(Damaged("a page has an unknown coding"))
 }
 
 /// Reads an index with sizes.
@@ -278,7 +278,7 @@ fn read_regions(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damag
     Ok(entries.iter().map(|&entry| PageEntry { offset: offset(entry), layout: Layout::Code }).collect())
 }
 
-/// What is left to be read.
+/// The remaining input.
 struct Input<'b>(&'b [u8]);
 
 impl<'b> Input<'b> {

@@ -1,4 +1,4 @@
-//! What pages of one layout share, as bytes of the packed file.
+//! The model and tables that pages of one layout share, as bytes of the packed file.
 
 use super::{Input, SHORT, put};
 use crate::code::arm::ArmModel;
@@ -20,7 +20,7 @@ fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
 }
 
-/// The part of code.
+/// Encodes the part for code.
 pub(super) fn write_code(model: &Model, tables: &Tables) -> Vec<u8> {
     let mut out = Vec::new();
     let templates = match model {
@@ -60,22 +60,22 @@ pub(super) fn write_code(model: &Model, tables: &Tables) -> Vec<u8> {
     out
 }
 
-/// The same the other way round, for code of 32-bit ARM or of an i386, given the upper byte of addresses near by.
+/// Decodes the part for code of 32-bit ARM or i386, given the upper byte of nearby addresses.
 pub(super) fn read_code(part: &[u8], is_arm: bool, high: Option<u32>) -> Result<(Model, Tables), Damaged> {
     let mut input = Input(part);
     let [templates, words, branches, nodes] = input.counts()?;
     let template_size = templates.checked_mul(TEMPLATE_SIZE).ok_or(SHORT)?;
-    let damaged = Damaged("a template does not make sense");
+    let damaged = Damaged("a template is invalid");
     let mut model = if is_arm {
         let [formats, is_arm] = input.counts()?;
         let formats = input.take(formats.checked_mul(FORMAT_SIZE).ok_or(SHORT)?)?.chunks_exact(FORMAT_SIZE);
         let formats = formats.map(read_format).collect::<Option<Vec<_>>>();
-        let formats = formats.ok_or(Damaged("a format of instructions does not make sense"))?;
+        let formats = formats.ok_or(Damaged("a format of instructions is invalid"))?;
         let templates = input.take(template_size)?.chunks_exact(TEMPLATE_SIZE);
         let templates = templates.map(|entry| read_arm_template(entry, &formats)).collect::<Option<_>>();
         let templates = templates.ok_or(damaged)?;
         if is_arm > 1 {
-            return Err(Damaged("its code is of no instruction set that is known"));
+            return Err(Damaged("its code has an unknown instruction set"));
         }
         Model::Arm(ArmModel { is_arm: is_arm == 1, templates, high, ..ArmModel::default() })
     } else {
@@ -118,7 +118,7 @@ fn read_format(entry: &[u8]) -> Option<Format> {
     Format::from_halfwords(halfwords)
 }
 
-/// The part of data.
+/// Encodes the part for data.
 pub(super) fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
     let mut out = Vec::new();
     put(&mut out, [model.dictionary.len(), tables.nodes.len()].map(|size| size as u32));
@@ -128,7 +128,7 @@ pub(super) fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
     out
 }
 
-/// The same the other way round.
+/// Decodes the part for data.
 pub(super) fn read_data(part: &[u8]) -> Result<(DataModel, Tables), Damaged> {
     let mut input = Input(part);
     let [dictionary, nodes] = input.counts()?;

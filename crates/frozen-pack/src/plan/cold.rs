@@ -1,5 +1,5 @@
-//! Cold parts: code that ran in no trace, and read-only data that was read in none. Without a trace of reads, data
-//! counts as cold if only cold parts use it.
+//! Cold nodes: code that ran in no trace, and read-only data that was read in none. Without a trace of reads, data
+//! counts as cold if only cold nodes use it.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Life, Role};
@@ -12,46 +12,46 @@ use thiserror::Error;
 
 use super::reads::ReadData;
 
-/// Of how many functions of a coverage one may be another in the kernel: the names of copies that compilers make change
-/// with their version, and code that is no function has a symbol in one link and none in the next.
+/// One in this many functions of a coverage may differ in the kernel: the names of copies that compilers make change
+/// with the compiler's version, and code outside of functions may have a symbol in one link and none in the next.
 const TOLERANCE: usize = 100;
 
-/// What is cold.
+/// The cold nodes.
 pub struct Cold {
     /// The nodes, as a set of bits.
     pub nodes: FixedBitSet,
-    /// The data that was seen being read, as a set of bits.
+    /// The data that a trace saw being read, as a set of bits.
     pub read: FixedBitSet,
-    /// How many functions of the coverage the kernel does not have, or has with another size.
+    /// Number of functions of the coverage that the kernel lacks, or has with another size.
     pub unmatched: usize,
 }
 
-/// A coverage that is not of this kernel.
+/// The coverage belongs to another kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
     "{unmatched} of the {all} functions of the coverage are not in the kernel, or of another size, such as {example}; \
      trace this kernel, or name the one that was traced"
 )]
 pub struct OtherKernel {
-    /// How many.
+    /// Number of functions that do not match.
     pub unmatched: usize,
-    /// Of how many.
+    /// Number of all functions.
     pub all: usize,
-    /// One of them.
+    /// The name of one that does not match.
     pub example: String,
 }
 
 impl Cold {
-    /// Everything that is alive.
+    /// Treats every live node as cold.
     pub fn everything(graph: &Graph) -> Cold {
         let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
         nodes.extend(graph.node_ids().filter(|&node| graph.node(node).live).map(NodeId::get));
         Cold { nodes, read: FixedBitSet::new(), unmatched: 0 }
     }
 
-    /// What did not run by a coverage. A function of another size there, or whose bytes a trace does not distinguish,
-    /// counts as run completely. Functions in `assume_cold` count as not run. Data of which it is not known whether it
-    /// was read is cold if nothing uses it that is not.
+    /// Finds the nodes that did not run according to a coverage. A function counts as run completely if its size there
+    /// differs, or if a trace does not distinguish its bytes. Functions in `assume_cold` count as not run. If it is not
+    /// known whether data was read, the data is cold if only cold nodes use it.
     ///
     /// # Errors
     /// If the coverage is of another kernel.
@@ -92,12 +92,12 @@ impl Cold {
     }
 }
 
-/// Whether a function of the coverage has the size of a symbol; that of hand-written code may have none.
+/// Whether a function of the coverage has the size of a symbol; symbols of hand-written code may have none.
 fn has_size(symbol: u64, covered: u64) -> bool {
     symbol == 0 || symbol == covered
 }
 
-/// Adds what ran of a function, given the node and the offset in bytes there of its symbol.
+/// Adds the parts of a function that ran, given the node of its symbol and the byte offset in it.
 fn add_run(
     graph: &Graph,
     function: &CoveredFunction,
@@ -106,7 +106,7 @@ fn add_run(
     inside: u32,
     ran: &mut FixedBitSet,
 ) {
-    // Where it was entered, it ran, even if the trace began later.
+    // The entered block ran, even if the trace began later.
     ran.insert(node.get());
     let Some(id) = graph.function_of(node) else { return };
     let ranges = function.ran.as_ref().filter(|_| same);
@@ -126,8 +126,8 @@ fn add_run(
     }
 }
 
-/// The read-only data that may be in use: what code that ran names, what data that can be written names, and what such
-/// read-only data names in turn.
+/// The read-only data that may be in use: data that is named by code that ran, by writable data, or by such read-only
+/// data.
 fn used(graph: &Graph, ran: &FixedBitSet) -> FixedBitSet {
     let mut used = FixedBitSet::with_capacity(graph.nodes.len());
     let is_constant = |node: NodeId| holds_frozen_data(graph, graph.section_of(node));
@@ -136,9 +136,9 @@ fn used(graph: &Graph, ran: &FixedBitSet) -> FixedBitSet {
             && match graph.chunk(node) {
                 None => ran.contains(node.get()),
                 Some(chunk) if chunk.code => ran.contains(node.get()),
-                // Read by code of its function.
+                // Only code of its function reads it.
                 Some(_) if graph.is_among_code(node) => false,
-                // Read when the code that it is about has a defect.
+                // Only read if the code that it describes has a defect.
                 Some(chunk) if chunk.life == Life::Site(TableKind::Bug) => false,
                 Some(_) => !is_constant(node),
             }

@@ -15,7 +15,7 @@ use super::supported;
 /// graph and its program.
 ///
 /// # Errors
-/// Bad input if there is no build of a kernel, or one that cannot be frozen by this mechanism; those of `use_it`.
+/// Bad input if there is no kernel build, or if this mechanism does not support it; also the errors of `use_it`.
 pub fn with_graph<T>(
     vmlinux: &Path,
     plan: &Plan,
@@ -28,7 +28,7 @@ pub fn with_graph<T>(
     let files = InputFiles::of_kernel(&build).map_err(Failure::of)?;
     let program = Program::link(&files).map_err(Failure::of)?;
     let lifter = Lifter::of_kernel(&build, &program).map_err(Failure::of)?;
-    // What `kshrink-spec` runs before it freezes, where nothing else is said.
+    // The passes that `kshrink-spec` runs by default before it freezes.
     let before = Pass::ALL.iter().copied().take_while(|&pass| pass != Pass::Freeze);
     let passes: Vec<Pass> = before.filter(|pass| pass.runs_by_default(plan)).collect();
     let (graph, _) = rounds::run(lifter, plan, &passes, Options::default(), |_| ()).map_err(Failure::of)?;

@@ -1,8 +1,8 @@
-//! Planning what freezes: from the build of a kernel and what was seen to run, to the section `frozen` of a plan.
+//! Planning what freezes: from the build of a kernel and its traces to the section `frozen` of a plan.
 //!
-//! The graph is that which `kshrink-spec` has after the passes that remove, so that nothing is counted that is not there.
-//! *Cold* is what did not run ([`cold`]), and data that was not read ([`reads`]); what of that must not freeze anyway is *pinned* (`kopt::freeze::closure`);
-//! the rest is named and counted.
+//! The graph is the one that `kshrink-spec` has after the removing passes, so that only existing code and data count.
+//! *Cold* are code that did not run ([`cold`]) and data that was not read ([`reads`]). Cold nodes that must not freeze
+//! are *pinned* (`kopt::freeze::closure`). The others are named and counted.
 
 pub mod cold;
 pub mod kernel;
@@ -22,28 +22,29 @@ use kplan::{Frozen, Mechanism};
 
 use cold::Cold;
 
-/// What freezes in a graph.
+/// The freezing decisions for a graph.
 pub struct Plan<'g> {
     /// The graph.
     pub graph: &'g Graph,
-    /// What did not run, or only while the kernel booted.
+    /// The nodes that did not run, or only while the kernel booted.
     pub cold: Cold,
-    /// What of that is used while the kernel boots, as a set of bits.
+    /// The cold nodes that are used while the kernel boots, as a set of bits.
     pub at_boot: FixedBitSet,
-    /// What must not freeze.
+    /// The nodes that must not freeze.
     pub closure: Closure,
-    /// What the user pins besides, as a set of bits.
+    /// The nodes that the user pins in addition, as a set of bits.
     pub pinned: FixedBitSet,
-    /// How what is frozen comes back.
+    /// The mechanism that thaws frozen code and data.
     pub mechanism: Mechanism,
     /// The smallest region that freezes, in bytes, if regions are not weighed one by one.
     pub minimum: Option<u32>,
-    /// What the pass `freeze` makes of that.
+    /// The selection of pass `freeze` from these nodes.
     pub selection: Selection,
 }
 
 impl<'g> Plan<'g> {
-    /// Decides what freezes, given what is cold, what of that is used at boot, and what the user pins.
+    /// Decides what freezes, given the cold nodes, the ones among them that are used at boot, and the nodes that the
+    /// user pins.
     pub fn new(
         graph: &'g Graph,
         cold: Cold,
@@ -59,8 +60,8 @@ impl<'g> Plan<'g> {
         Plan { graph, cold, at_boot, closure, pinned, mechanism, minimum, selection }
     }
 
-    /// The section: all that is cold and may freeze. The pass decides where freezing would save nothing, because it
-    /// sees the changes of earlier passes.
+    /// Returns the section: all cold nodes that may freeze. The pass decides where freezing would save nothing, because
+    /// it sees the changes of earlier passes.
     pub fn frozen(&self) -> Frozen {
         let may = |node: NodeId| {
             let section = self.graph.section_of(node);
@@ -74,7 +75,7 @@ impl<'g> Plan<'g> {
     }
 }
 
-/// The nodes of what a symbol names: all blocks of a function, or the node of a variable. Several if local symbols share
+/// Returns the nodes of a symbol: all blocks of a function, or the node of a variable. Several if local symbols share
 /// the name; none if there is no such symbol.
 pub fn nodes_of(graph: &Graph, symbol: &str) -> Vec<NodeId> {
     let named = kopt::explain::nodes_named(graph, symbol);

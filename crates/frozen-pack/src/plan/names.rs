@@ -1,4 +1,4 @@
-//! Naming the nodes that freeze, as plans do.
+//! Naming the nodes that freeze in the terms of plans.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use kopt::freeze::wanted::InputNames;
 use kplan::{ByteRange, Frozen, FrozenCode, FrozenData, FunctionName, Mechanism};
 use rustc_hash::FxHashMap;
 
-/// The section for the nodes that satisfy `freezes`, and the nodes among them that satisfy `at_boot`. Code without a
-/// name is left out.
+/// Returns the section for the nodes that satisfy `freezes`, and the nodes among them that satisfy `at_boot`. Code
+/// without a name is left out.
 pub fn frozen(
     graph: &Graph,
     mechanism: Mechanism,
@@ -32,7 +32,7 @@ fn code(
     let mut names: FxHashMap<NodeId, CodeName<'_>> = FxHashMap::default();
     for named in graph.code_names().filter(|named| named.offset == 0) {
         let name = names.entry(named.node).or_insert(named);
-        // A global name before a local one, as traces name code.
+        // Prefers a global to a local name, as traces do.
         if name.symbol.file.is_some() && named.symbol.file.is_none() {
             *name = named;
         }
@@ -77,14 +77,14 @@ fn data(
     freezes: impl Fn(NodeId) -> bool,
     at_boot: impl Fn(NodeId) -> bool,
 ) -> Vec<FrozenData> {
-    /// Pairs of an offset and a size in bytes: what freezes, and what of it is used at boot.
+    /// Byte offsets and sizes of the parts that freeze, and of the parts among them that are used at boot.
     #[derive(Default)]
     struct Parts {
         all: Vec<(u32, u32)>,
         at_boot: Vec<(u32, u32)>,
     }
     let mut inputs: BTreeMap<usize, Parts> = BTreeMap::new();
-    // Literals go where the code is that reads them.
+    // Literals move with the code that reads them.
     let is_data =
         |&node: &NodeId| graph.chunk(node).is_some_and(|chunk| !chunk.code) && !graph.is_among_code(node);
     for node in graph.node_ids().filter(is_data) {
@@ -108,7 +108,7 @@ fn data(
     data.filter(|data| !data.ranges.is_empty()).collect()
 }
 
-/// The ranges that so many pairs of an offset and a size in bytes cover, rising and apart.
+/// Returns the disjoint ranges, in rising order, that these pairs of byte offset and size cover.
 fn merged(parts: impl Iterator<Item = (u32, u32)>) -> Vec<ByteRange> {
     let mut parts: Vec<(u64, u64)> =
         parts.filter(|part| part.1 > 0).map(|(offset, size)| (offset.into(), size.into())).collect();

@@ -1,9 +1,9 @@
-//! Where the linker put the input sections of a kernel.
+//! The addresses of a kernel's input sections.
 //!
-//! The linked kernel does not say so, but its symbols do, global ones, and local ones by their source file. What is at an
-//! address names others: a relocation of a section whose address is known was filled in with the address of what it refers
-//! to. So places are found from code to the data that it refers to, and on from there. That also tells where the linker put
-//! a string or constant that it merged with others (`SHF_MERGE`), as far as something refers to its beginning.
+//! The linked kernel does not record them, but has symbols: global ones, and local ones by their source file. The bytes
+//! at a known address lead to further ones: the relocations of a section are filled in with the addresses of their
+//! targets. So the search proceeds from code to the data that it refers to, and on from there. It also finds the
+//! addresses of strings and constants that the linker merged (`SHF_MERGE`), if something refers to their start.
 
 use std::collections::hash_map::Entry;
 
@@ -13,20 +13,21 @@ use goblin::elf::sym::{STB_LOCAL, STT_FILE, STT_SECTION};
 use kelf::{Definition, ObjectIndex, Place, Program, Reloc, RelocClass, Section, SectionIndex};
 use rustc_hash::FxHashMap;
 
-/// Tables that the kernel's build sorts after the link, so that an entry is not where its relocations were (scripts/sorttable.c).
+/// Tables that the kernel's build sorts after the link, so that entries are no longer at their relocations
+/// (scripts/sorttable.c).
 const SORTED: [&str; 3] = ["__ex_table", "__mcount_loc", ".orc_unwind"];
 
 /// An input section.
 type Input = (ObjectIndex, SectionIndex);
 
-/// Where the input sections are.
+/// The addresses of input sections.
 pub struct Places<'p> {
     program: &'p Program<'p>,
-    /// The addresses of sections that the linker moves as a whole.
+    /// The addresses of sections that are placed as a whole.
     sections: FxHashMap<Input, u64>,
-    /// Of the others, by offset: the addresses of strings and constants.
+    /// The addresses of merged strings and constants, by section and offset.
     merged: FxHashMap<(Input, u64), u64>,
-    /// Sections whose relocations are still to be read.
+    /// Sections whose relocations have not been read yet.
     pending: Vec<Input>,
 }
 
@@ -36,8 +37,8 @@ struct Linked<'b> {
     elf: Elf<'b>,
 }
 
-/// Local symbols with what is to be known of them, by their source file and name, given with their types (`STT_*`) in the
-/// order of a table of symbols. `None` for several that are called the same.
+/// Maps local symbols, by their source file and name, to their data. The symbols are given with their types (`STT_*`)
+/// in the order of a symbol table. `None` for several with the same name.
 fn locals<'s, T>(
     symbols: impl Iterator<Item = (&'s str, u8, T)>,
 ) -> FxHashMap<(&'s str, &'s str), Option<T>> {
@@ -58,7 +59,7 @@ fn locals<'s, T>(
 }
 
 impl Linked<'_> {
-    /// The word of 32 bits at an address.
+    /// Returns the 32-bit word at an address.
     fn word(&self, address: u64) -> Option<u32> {
         let has = |address: u64| {
             self.elf.section_headers.iter().find(|header| {
@@ -74,7 +75,7 @@ impl Linked<'_> {
 }
 
 impl<'p> Places<'p> {
-    /// Finds the places of a program's sections in what was linked from it, given its bytes; none if it is no ELF file.
+    /// Finds the addresses of a program's sections in the linked file, given its bytes; none if it is not an ELF file.
     pub fn of(program: &'p Program<'p>, linked: &[u8]) -> Places<'p> {
         let (sections, merged, pending) = Default::default();
         let mut places = Places { program, sections, merged, pending };
@@ -118,7 +119,7 @@ impl<'p> Places<'p> {
         self.program.object(object).section(section)
     }
 
-    /// Takes down that what is at an offset of a section is at an address. What is known stays.
+    /// Records the address of an offset in a section, unless it is known already.
     fn found(&mut self, input: Input, offset: u64, address: u64) {
         if self.section(input).flags & u64::from(SHF_MERGE) != 0 {
             self.merged.entry((input, offset)).or_insert(address);
@@ -131,7 +132,7 @@ impl<'p> Places<'p> {
         });
     }
 
-    /// Finds what a section refers to.
+    /// Finds the targets of a section's relocations.
     fn follow(&mut self, input: Input, linked: &Linked<'_>) {
         let section = self.section(input);
         if SORTED.iter().any(|name| section.name.starts_with(name)) {
@@ -162,7 +163,7 @@ impl<'p> Places<'p> {
         let of_symbol = of_symbol.wrapping_sub(reloc.addend as u64) & u64::from(u32::MAX);
         let is_merged = self.section(input).flags & u64::from(SHF_MERGE) != 0;
         match is_merged && symbol.kind == STT_SECTION {
-            // The linker takes symbol and addend together for the string that is meant.
+            // The linker interprets symbol and addend together as the address of a string.
             true if reloc.class == RelocClass::Absolute && reloc.addend >= 0 => {
                 self.found(input, reloc.addend as u64, word);
             }
@@ -171,13 +172,13 @@ impl<'p> Places<'p> {
         }
     }
 
-    /// The address of the `size` bytes at an offset of a section.
+    /// Returns the address of the `size` bytes at an offset of a section.
     pub fn address(&self, input: Input, offset: u64, size: u64) -> Option<u64> {
         let section = self.section(input);
         if section.flags & u64::from(SHF_MERGE) == 0 {
             return Some(self.sections.get(&input)?.wrapping_add(offset));
         }
-        // Where several strings or constants are one node, they may have gone to several places.
+        // If several strings or constants are one node, the linker may have separated them.
         let is_one = match section.flags & u64::from(SHF_STRINGS) != 0 {
             true => {
                 let bytes =

@@ -1,4 +1,4 @@
-//! Which read-only data a trace saw being read.
+//! Read-only data that a trace saw being read.
 
 use std::path::Path;
 
@@ -12,22 +12,22 @@ use rustc_hash::FxHashMap;
 
 use super::places::Places;
 
-/// The read-only data whose place in the kernel that ran is known, as sets of nodes.
+/// The read-only data with a known place in the kernel that ran, as sets of nodes.
 #[derive(Default)]
 pub struct ReadData {
-    /// What was read.
+    /// Data that was read.
     pub read: FixedBitSet,
-    /// What was not.
+    /// Data that was not read.
     pub unread: FixedBitSet,
-    /// What of the coverage could not be used.
+    /// The reason why the coverage could not be used.
     pub remark: Option<String>,
 }
 
 impl ReadData {
     /// Finds the data of a graph in the coverage of the kernel that was linked from its program, at `vmlinux`.
     ///
-    /// A coverage says nothing of data, if one of its runs says nothing, or is of another link: then what that run read
-    /// is not known.
+    /// A coverage cannot be used for data if one of its runs does not record reads, or is of another link: then the
+    /// reads of that run are not known.
     ///
     /// # Errors
     /// If the kernel cannot be read.
@@ -53,7 +53,7 @@ impl ReadData {
                         None => "does not say what data was read",
                     };
                     found.remark = Some(format!(
-                        "the trace {} {problem}; data that code names which ran does not freeze",
+                        "the trace {} {problem}; data that is named by code that ran does not freeze",
                         run.trace
                     ));
                     return Ok(found);
@@ -81,8 +81,8 @@ impl ReadData {
     }
 }
 
-/// Which section of an object each input of a graph is: both have an object's sections in the same order, and the graph
-/// leaves some out.
+/// Maps each input section of a graph to the section of its object. Both have an object's sections in the same order,
+/// and the graph leaves some out.
 fn inputs(graph: &Graph, program: &Program<'_>) -> FxHashMap<InputId, (ObjectIndex, SectionIndex)> {
     let mut next: FxHashMap<ObjectIndex, usize> = FxHashMap::default();
     let mut found = FxHashMap::default();

@@ -1,13 +1,13 @@
-//! Which kernels can be frozen, asked before any work is done: of a plan, and again when it is carried out.
+//! The kernels that can be frozen. This is checked before any work, when planning and again when the plan is applied.
 
 use kcli::Failure;
 use kelf::{KernelBuild, Machine};
 use kplan::Mechanism;
 
-/// An option of the kernel that rules freezing out.
+/// A kernel option that prevents freezing.
 struct Obstacle {
     option: &'static str,
-    /// The one mechanism that it rules out; `None` for every one.
+    /// The mechanism that it affects; `None` for every one.
     of: Option<Mechanism>,
     why: &'static str,
 }
@@ -16,17 +16,17 @@ const OBSTACLES: &[Obstacle] = &[
     Obstacle {
         option: "CONFIG_RANDOMIZE_BASE",
         of: None,
-        why: "the kernel moves at boot, and what is packed holds its addresses",
+        why: "the kernel moves at boot, and the packed bytes hold its addresses",
     },
     Obstacle {
         option: "CONFIG_RELOCATABLE",
         of: None,
-        why: "the kernel can be loaded elsewhere, and what is packed holds its addresses",
+        why: "the kernel can be loaded elsewhere, and the packed bytes hold its addresses",
     },
     Obstacle {
         option: "CONFIG_X86_PAE",
         of: Some(Mechanism::Page),
-        why: "the page tables of kernels with physical address extension are not handled yet",
+        why: "the page tables of kernels with physical address extension are not supported yet",
     },
     Obstacle {
         option: "CONFIG_X86_PAE",
@@ -36,48 +36,40 @@ const OBSTACLES: &[Obstacle] = &[
     Obstacle {
         option: "CONFIG_ARM_LPAE",
         of: None,
-        why: "page tables with large physical addresses are not handled yet",
+        why: "page tables with large physical addresses are not supported yet",
     },
-    Obstacle {
-        option: "CONFIG_CPU_V6",
-        of: None,
-        why: "the entries of page tables are made as ARMv7 has them",
-    },
+    Obstacle { option: "CONFIG_CPU_V6", of: None, why: "page-table entries are made in the format of ARMv7" },
     Obstacle {
         option: "CONFIG_CPU_V6K",
         of: None,
-        why: "the entries of page tables are made as ARMv7 has them",
+        why: "page-table entries are made in the format of ARMv7",
     },
     Obstacle { option: "CONFIG_PREEMPT_RT", of: None, why: "its page allocator sleeps, and a thaw must not" },
     Obstacle { option: "CONFIG_KASAN", of: None, why: "frozen addresses have no shadow" },
     Obstacle {
         option: "CONFIG_XIP_KERNEL",
         of: None,
-        why: "the kernel itself lies where frozen code has to be",
+        why: "the kernel itself occupies the addresses of frozen code",
     },
-    Obstacle { option: "CONFIG_CPU_BIG_ENDIAN", of: None, why: "what is packed is little endian" },
+    Obstacle { option: "CONFIG_CPU_BIG_ENDIAN", of: None, why: "the packed bytes are little endian" },
     Obstacle {
         option: "CONFIG_KVM_GUEST",
         of: Some(Mechanism::Page),
-        why: "KVM tells its guests of other events by page faults whose addresses can look like those of frozen code",
+        why: "KVM signals other events to its guests by page faults whose addresses can look like frozen code",
     },
 ];
 
-/// What freezing takes on 32-bit ARM, and the one mechanism that does, or `None` for both.
+/// The options that freezing requires on 32-bit ARM, and the mechanism that requires each, or `None` for both.
 const NEEDED_ON_ARM: [(&str, Option<Mechanism>, &str); 3] = [
-    ("CONFIG_MMU", None, "aborts, page tables and caches of ARMv7-A alone are known"),
-    ("CONFIG_CPU_V7", None, "aborts, page tables and caches of ARMv7-A alone are known"),
-    (
-        "CONFIG_ARM_UNWIND",
-        Some(Mechanism::Stub),
-        "backtraces by frame pointers do not find their way through copies",
-    ),
+    ("CONFIG_MMU", None, "only the aborts, page tables and caches of ARMv7-A are supported"),
+    ("CONFIG_CPU_V7", None, "only the aborts, page tables and caches of ARMv7-A are supported"),
+    ("CONFIG_ARM_UNWIND", Some(Mechanism::Stub), "backtraces by frame pointers cannot follow copies"),
 ];
 
 /// Refuses kernels that cannot be frozen, before any work is done.
 ///
-/// Kprobes are no obstacle: `register_kprobe` refuses addresses that `core_kernel_text` does not know, and it does not
-/// know frozen ones.
+/// Kprobes are no obstacle: `register_kprobe` refuses addresses that are not in `core_kernel_text`, such as frozen
+/// ones.
 ///
 /// # Errors
 /// Bad input that names the option to change.
@@ -85,7 +77,7 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
     if !matches!(build.machine, Machine::I386 | Machine::Arm) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for {}, only for i386 and arm; rewrite it without",
+            "{file}: cannot freeze a kernel for {}, only for i386 and arm; rewrite it without freezing",
             build.machine
         )));
     }
@@ -93,14 +85,15 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let mut needed = NEEDED_ON_ARM.iter().filter(|(_, of, _)| build.machine == Machine::Arm && applies(*of));
     if let Some((option, _, why)) = needed.find(|(option, ..)| !build.is_enabled(option)) {
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for arm without {option}: {why}; build it with that, or rewrite it without"
+            "{file}: cannot freeze a kernel for arm without {option}: {why}; build it with that option, or \
+             do not freeze it"
         )));
     }
     let is_one = |obstacle: &&Obstacle| applies(obstacle.of) && build.is_enabled(obstacle.option);
     match OBSTACLES.iter().find(is_one) {
         None => Ok(()),
         Some(Obstacle { option, why, .. }) => Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel with {option}: {why}; build it without"
+            "{file}: cannot freeze a kernel with {option}: {why}; build it without that option"
         ))),
     }
 }

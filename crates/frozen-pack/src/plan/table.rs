@@ -1,4 +1,4 @@
-//! The table of what freezes, what is pinned, and what that costs.
+//! The table of the frozen and pinned bytes, and of the cost of pinning.
 
 use std::fmt;
 
@@ -25,27 +25,27 @@ impl Bytes {
     }
 }
 
-/// The content of the sections that may freeze in part.
+/// Sizes in the sections that may freeze in part.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
-    /// All of it.
+    /// All bytes.
     pub all: Bytes,
-    /// What is cold.
+    /// Cold bytes.
     pub cold: Bytes,
-    /// What is pinned by reason, and how much of that is cold, which is what pinning it costs.
+    /// Pinned bytes by reason, and the cold bytes among them, which are the cost of pinning.
     pub pinned: Vec<(Reason, Bytes, Bytes)>,
-    /// What is cold, and pinned by the user alone.
+    /// Cold bytes that only the user pins.
     pub by_user: Bytes,
-    /// What freezes.
+    /// Bytes that freeze.
     pub frozen: Bytes,
-    /// What of that is used while the kernel boots.
+    /// Bytes of them that are used while the kernel boots.
     pub at_boot: Bytes,
-    /// In how many regions, by stub.
+    /// Number of regions, with mechanism `stub`.
     pub regions: usize,
 }
 
 impl Summary {
-    /// Counts what a plan freezes and pins.
+    /// Counts the bytes that a plan freezes and pins.
     pub fn of(plan: &Plan<'_>) -> Summary {
         let graph = plan.graph;
         let mut summary = Summary {
@@ -84,7 +84,7 @@ impl Summary {
     }
 }
 
-/// Whether a node is code, and its bytes, if it lies where anything may freeze.
+/// Returns whether a node is code, and its bytes, if its section may freeze.
 fn weigh(graph: &Graph, node: NodeId) -> Option<(bool, u64)> {
     let section = graph.section_of(node);
     let is_code = holds_frozen_code(graph, section);
@@ -128,7 +128,7 @@ impl fmt::Display for Summary {
         row("cold, but pinned by --pin".to_owned(), self.by_user);
         row("frozen".to_owned(), self.frozen);
         if self.at_boot != Bytes::default() {
-            row("  of it used while the kernel boots".to_owned(), self.at_boot);
+            row("  used while the kernel boots".to_owned(), self.at_boot);
         }
         table.fmt(f)?;
         match self.regions {

@@ -1,4 +1,4 @@
-//! Why a function or variable freezes or does not.
+//! The reason why a function or variable freezes or does not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,7 +10,8 @@ use kplan::Mechanism;
 
 use super::{Plan, nodes_of};
 
-/// Says for everything of this name what of it freezes and why the rest does not; `None` if there is no such symbol.
+/// Returns, for each function or variable of this name, the bytes that freeze, and the reasons why others do not;
+/// `None` if there is no such symbol.
 pub fn explain(plan: &Plan<'_>, symbol: &str) -> Option<String> {
     let graph = plan.graph;
     let mut nodes = nodes_of(graph, symbol);
@@ -41,8 +42,8 @@ pub fn explain(plan: &Plan<'_>, symbol: &str) -> Option<String> {
     Some(text)
 }
 
-/// Lists all code that is pinned, most bytes first, a function a line: bytes, how many of them are cold, name, reason, and
-/// what of the closure led there.
+/// Lists all pinned code, most bytes first, one function per line: bytes, cold bytes among them, name, reason, and the
+/// path of the closure to it.
 pub fn pinned(plan: &Plan<'_>) -> String {
     let graph = plan.graph;
     let mut functions: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
@@ -65,7 +66,7 @@ pub fn pinned(plan: &Plan<'_>) -> String {
     functions.into_iter().map(line).collect()
 }
 
-/// What becomes of a node.
+/// Returns the decision for a node, and its reason.
 fn reason(plan: &Plan<'_>, node: NodeId) -> String {
     let graph = plan.graph;
     let section = graph.section_of(node);
@@ -73,10 +74,10 @@ fn reason(plan: &Plan<'_>, node: NodeId) -> String {
         return "are removed".to_owned();
     }
     if !holds_frozen_code(graph, section) && !holds_frozen_data(graph, section) {
-        return format!("do not freeze: they lie in {}", section.name);
+        return format!("do not freeze: they are in {}", section.name);
     }
     if plan.mechanism == Mechanism::Stub && holds_frozen_data(graph, section) {
-        return "do not freeze: mechanism `stub` has no data".to_owned();
+        return "do not freeze: mechanism `stub` does not freeze data".to_owned();
     }
     if let Some(reason) = plan.closure.reason(node) {
         return format!("are pinned: {reason}{}", text_of(graph, &plan.closure.chain(node)));
@@ -89,7 +90,7 @@ fn reason(plan: &Plan<'_>, node: NodeId) -> String {
             Some(chunk) if !chunk.code && plan.cold.read.contains(node.get()) => {
                 "do not freeze: they were read"
             }
-            Some(chunk) if !chunk.code => "do not freeze: something that is not cold names them",
+            Some(chunk) if !chunk.code => "do not freeze: code or data that is not cold names them",
             _ => "do not freeze: they ran",
         }
         .to_owned();
@@ -101,21 +102,21 @@ fn reason(plan: &Plan<'_>, node: NodeId) -> String {
     match selection.whole.iter().find(|(first, _)| graph.function_of(*first) == graph.function_of(node)) {
         Some((_, why)) => format!("do not freeze: the function {why}"),
         None => match plan.mechanism {
-            Mechanism::Page => "do not freeze: longer branches would take more than that saves",
-            Mechanism::Stub => "do not freeze: their region would take more with its stub than it saves",
+            Mechanism::Page => "do not freeze: longer branches would take more than freezing saves",
+            Mechanism::Stub => "do not freeze: their region and its stub would take more than freezing saves",
         }
         .to_owned(),
     }
 }
 
-/// How the closure comes to a node, function by function.
+/// Returns the path of the closure to a node, function by function.
 fn text_of(graph: &Graph, chain: &[NodeId]) -> String {
     let mut names: Vec<String> = chain.iter().map(|&node| name(graph, node)).collect();
     names.dedup();
     if names.len() < 2 { String::new() } else { format!(", by {}", names.join(" -> ")) }
 }
 
-/// The function of a node, or its own name.
+/// The function of a node, or the node's own name.
 fn name(graph: &Graph, node: NodeId) -> String {
     match graph.function_of(node) {
         Some(function) => graph.function(function).name.clone(),

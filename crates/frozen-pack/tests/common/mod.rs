@@ -1,16 +1,16 @@
-//! Things to pack.
+//! Inputs for packing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kshrink_tests::process::run;
 
-/// A file of `kdecomp-rt/`.
+/// Returns the path of a file in `kdecomp-rt/`.
 pub fn runtime(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../kdecomp-rt").join(name)
 }
 
-/// Machine code of i386 and its data: a program made by the compiler.
+/// Returns machine code of i386 and its data: a program made by the compiler.
 pub fn program(directory: &Path) -> PathBuf {
     let program = directory.join("program");
     let mut gcc = Command::new("i686-linux-gnu-gcc");
@@ -19,7 +19,7 @@ pub fn program(directory: &Path) -> PathBuf {
     program
 }
 
-/// Machine code of 32-bit ARM and its data, compiled with `-mthumb` or `-marm`, which does not run.
+/// Returns machine code of 32-bit ARM and its data, compiled with `-mthumb` or `-marm`, which is not run.
 #[allow(dead_code, reason = "tests of the command need none")]
 pub fn arm_program(directory: &Path, set: &str) -> PathBuf {
     let program = directory.join(format!("program{set}"));

@@ -1,4 +1,4 @@
-//! What the decoders in C and in Rust make of packed files.
+//! Running the decoders in C and in Rust on packed files.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use kshrink_tests::process::run;
 
 use crate::common::runtime;
 
-/// Compiles the decoder with the program that runs it, with sanitizers that stop it at the first error.
+/// Compiles the decoder and a driver, with sanitizers that stop it at the first error.
 pub fn decoder(directory: &Path) -> PathBuf {
     let program = directory.join("pages");
     let mut gcc = Command::new("gcc");
@@ -21,7 +21,7 @@ pub fn decoder(directory: &Path) -> PathBuf {
     program
 }
 
-/// The decoder compiled for a kernel of 32-bit ARM, in Thumb-2 code, with a script that runs it.
+/// Compiles the decoder for a kernel of 32-bit ARM, in Thumb-2 code, with a script that runs it.
 pub fn decoder_for_arm(directory: &Path) -> PathBuf {
     let (program, script) = (directory.join("pages-arm"), directory.join("pages-arm.sh"));
     let mut gcc = Command::new("arm-linux-gnueabihf-gcc");
@@ -37,7 +37,7 @@ pub fn decoder_for_arm(directory: &Path) -> PathBuf {
 /// damaged.
 pub type Decoded = Option<Vec<Option<Vec<u8>>>>;
 
-/// What the decoder in C makes of packed files.
+/// Decodes packed files with the decoder in C.
 pub fn decode_in_c(decoder: &Path, files: &[Vec<u8>]) -> Vec<Decoded> {
     let mut child = Command::new(decoder)
         .stdin(Stdio::piped())
@@ -49,7 +49,7 @@ pub fn decode_in_c(decoder: &Path, files: &[Vec<u8>]) -> Vec<Decoded> {
     let output = std::thread::scope(|scope| {
         scope.spawn(move || {
             for file in files {
-                // A sanitizer that stops the decoder closes the pipe; what it says is in the output.
+                // A sanitizer that stops the decoder closes the pipe; its message is in the output.
                 let size = (file.len() as u32).to_le_bytes();
                 if input.write_all(&size).and_then(|()| input.write_all(file)).is_err() {
                     break;
@@ -84,8 +84,8 @@ fn read_decoded(rest: &mut &[u8], file: &[u8]) -> Decoded {
     Some((0..pages).map(page).collect())
 }
 
-/// What the decoder in C makes of the pages of a packed file that run elsewhere: each at the first address, a page behind the
-/// one before.
+/// Decodes the pages of a packed file that run elsewhere with the decoder in C: each at the first address, a page after
+/// the previous one.
 pub fn decode_in_c_at(decoder: &Path, file: &[u8], runs_at: u32) -> Decoded {
     let mut child = Command::new(decoder)
         .args(["0", "0xffffffff", "1", &runs_at.to_string()])
@@ -105,22 +105,22 @@ pub fn decode_in_c_at(decoder: &Path, file: &[u8], runs_at: u32) -> Decoded {
     read_decoded(&mut &output.stdout[..], file)
 }
 
-/// What the decoder in Rust makes of a packed file.
+/// Decodes a packed file with the decoder in Rust.
 pub fn decode_in_rust(file: &[u8]) -> Decoded {
     let packed = Packed::read(file).ok()?;
     Some((0..packed.index.len() as u32).map(|page| packed.page(page).ok()).collect())
 }
 
-/// Something to pack, as data or as code.
+/// Returns a piece to pack, as data or as code.
 pub fn piece(address: u32, bytes: &[u8], code: Option<InstructionSet>) -> Piece {
     Piece { name: "test".into(), address, bytes: bytes.to_vec(), code, leaving: None }
 }
 
-/// Numbers that are the same in each run (xorshift, Marsaglia 2003).
+/// Pseudo-random numbers that are the same in each run (xorshift, Marsaglia 2003).
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next one.
+    /// Returns the next number.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -128,12 +128,12 @@ impl Random {
         self.0
     }
 
-    /// The next one below a limit.
+    /// Returns the next number below a limit.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
-    /// So many bytes.
+    /// Returns this many bytes.
     pub fn bytes(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.next() as u8).collect()
     }

@@ -1,4 +1,4 @@
-//! All of a kernel's code and read-only data comes back from the decoder in C, and takes no more than it should.
+//! The decoder in C restores all code and read-only data of a kernel, and the packed size stays below a limit.
 
 use frozen_pack::bench::bench;
 use frozen_pack::input::sections;
@@ -7,7 +7,7 @@ use kshrink_tests::recipe;
 
 use crate::both::{decode_in_c, decoder};
 
-/// Packs a kernel, whose code and data may come to so much of their size.
+/// Packs a kernel; `most` limits the packed sizes of code and data relative to the originals.
 fn kernel(name: &str, most: [f64; 2]) {
     recipe("install.sh", &["kernel"]);
     let kernel = recipe("kernels/build.sh", &[name]);

@@ -1,4 +1,4 @@
-//! The decoders: what is packed comes back, what is damaged is refused, and the one in C is as small as it says.
+//! The decoders restore packed data and refuse damaged data, and the decoder in C has its documented size.
 
 mod both;
 #[path = "../common/mod.rs"]

@@ -1,4 +1,4 @@
-//! Both decoders, in Rust and in C, restore regions as they run at any address of their copies.
+//! Both decoders, in Rust and in C, restore regions for any address of their copies.
 
 use frozen_pack::code::InstructionSet;
 use frozen_pack::format::Packed;
@@ -11,8 +11,8 @@ const PAGE: u32 = 4096;
 const FIRST: u32 = 0xFE00_0000;
 const KERNEL: u32 = 0xC100_0000;
 
-/// A region that calls functions of the kernel, whose addresses are computed from its number, jumps within itself, and ends
-/// with a branch out. As it runs at an address.
+/// Returns a region in its form at an address. It calls functions of the kernel, whose addresses are computed from its
+/// number, jumps within itself, and ends with a branch out.
 fn region(number: u32, runs_at: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for call in 0..number % 7 {
@@ -66,7 +66,7 @@ fn damage_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
     let file = pack_regions(&regions(), PAGE, KERNEL).unwrap().write().unwrap();
-    // Behind header and one segment.
+    // After the header and one segment.
     let entry = 40 + 12 + 4 * 3;
     let with_size = |size: u8| {
         let mut file = file.clone();
@@ -82,7 +82,7 @@ fn damage_is_found() {
     };
     assert!(decode_in_rust(&with_size(0)).is_none());
     assert_eq!(decode_in_c(&decoder, &[with_size(0)]), [None]);
-    // A size that is possible and wrong is found when the region is decoded.
+    // A size that is possible but wrong is detected when the region is decoded.
     for decoded in [decode_in_rust(&with_size(200)), decode_in_c(&decoder, &[with_size(200)]).remove(0)] {
         let decoded = decoded.unwrap();
         assert!(decoded[3].is_none() && decoded[2].is_some());
@@ -97,7 +97,7 @@ fn what_is_no_region_is_refused() {
     }
 }
 
-/// The same in Thumb code: calls of functions of the kernel, and a jump back, as it runs at an address.
+/// The same in Thumb code: calls of functions of the kernel, and a jump back, in its form at an address.
 fn thumb_region(number: u32, runs_at: u32) -> Vec<u8> {
     let mut bytes: Vec<u8> = Vec::new();
     let targets = (0..number % 7).map(|call| KERNEL + 0x1234 * call + 0x10 * (number % 3)).chain([runs_at]);
@@ -154,7 +154,7 @@ fn data_that_looks_like_a_load_takes_no_branch_apart() {
     comes_back_around([0x00, 0x48, 0x00, 0x00]);
 }
 
-/// Checks that copies of a region lead where it does if it has data between branches out.
+/// Checks that copies of a region with data between branches out have the same branch targets.
 fn comes_back_around(data: [u8; 4]) {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());

@@ -1,4 +1,4 @@
-//! Both decoders, in Rust and in C, restore everything that is packed, and refuse damaged files.
+//! Both decoders, in Rust and in C, restore all packed data, and refuse damaged files.
 
 use flate2::Crc;
 use frozen_pack::code::InstructionSet;
@@ -11,7 +11,7 @@ use crate::common::{arm_program, program};
 
 const SETS: [InstructionSet; 3] = [InstructionSet::I386, InstructionSet::Thumb, InstructionSet::Arm];
 
-/// Packs pieces, and gives the file; what the decoders make of it is compared with the pieces.
+/// Packs pieces, compares the output of the decoders with them, and returns the packed file.
 fn round_trip(program: &std::path::Path, pieces: &[Piece], page_size: u32) -> Packed {
     let packed = pack(pieces, page_size).unwrap();
     let file = packed.write().unwrap();
@@ -123,7 +123,7 @@ fn a_program_becomes_smaller_and_comes_back_at_every_size_of_page() {
     }
 }
 
-/// A variant of a packed file, with its checksum made right so that the decoders are reached.
+/// Returns a variant of a packed file, with a correct checksum, so that the decoders are reached.
 fn damaged(file: &[u8], random: &mut Random) -> Vec<u8> {
     let mut bytes = file.to_vec();
     for _ in 0..=random.below(3) {
@@ -147,7 +147,7 @@ fn damaged(file: &[u8], random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// What both decoders make of so many hundred damaged files of a program; they have to agree.
+/// Checks that both decoders agree on this many hundreds of damaged files of a program.
 fn damage(program: &std::path::Path, set: InstructionSet, hundreds: usize) {
     let file = std::fs::read(program).unwrap();
     let mut pieces = sections(&file, &[".text", ".rodata"]).unwrap();
@@ -157,7 +157,7 @@ fn damage(program: &std::path::Path, set: InstructionSet, hundreds: usize) {
     damage_file(&pack(&pieces, 512).unwrap().write().unwrap(), hundreds);
 }
 
-/// What both decoders make of so many hundred damaged variants of a packed file; they have to agree.
+/// Checks that both decoders agree on this many hundreds of damaged variants of a packed file.
 pub fn damage_file(file: &[u8], hundreds: usize) {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
@@ -177,7 +177,7 @@ pub fn damage_file(file: &[u8], hundreds: usize) {
             }
         }
     }
-    // Damage is found in the tables, in pages, and does not reach most pages.
+    // Damage is detected in the tables and in pages, and does not affect most pages.
     assert!(refused > 10 * hundreds && refused < 90 * hundreds, "{refused} refused");
     assert!(broken > 10 * hundreds && broken < pages / 2, "{broken} of {pages} pages");
 }

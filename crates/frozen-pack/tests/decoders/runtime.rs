@@ -1,4 +1,4 @@
-//! The decoder in C is as small and as free of a library as it says.
+//! The decoder in C has its documented size, and needs no library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use kshrink_tests::process::run;
 
 use crate::common::runtime;
 
-/// A machine with a decoder of its own: the compiler, how it is called, and how it writes divisions.
+/// A machine with a decoder of its own: the compiler, its arguments, and its names of division functions.
 struct Machine {
     set: InstructionSet,
     gcc: &'static str,
@@ -75,7 +75,7 @@ fn it_needs_nothing_and_writes_to_no_variable() {
             let symbols = run(machine.tool("nm").args(&objects));
             let undefined: Vec<&str> =
                 symbols.lines().filter_map(|line| line.trim().strip_prefix("U ")).collect();
-            // The one table that both files use, and what the kernel has as well.
+            // The one table that both files share, and functions that the kernel has as well.
             let allowed = ["frozen_frequency", "memset"];
             assert!(undefined.iter().all(|name| allowed.contains(name)), "{level}: {undefined:?}");
             assert!(

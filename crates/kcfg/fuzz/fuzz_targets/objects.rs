@@ -1,8 +1,8 @@
-//! Any bytes as an object, or as an archive of objects that are linked: they are read, lifted, cut down, changed in every
-//! way that a pass may and written again, or refused with an error. After every step the graph's invariants hold, and
-//! what is written can be read.
+//! Treats any bytes as an object, or as an archive of objects to link: reads, lifts and reduces them, changes them in
+//! every way that a pass may, and writes them again, or refuses them with an error. After every step the graph's
+//! invariants must hold, and the written object must be readable.
 //!
-//! docs/objects.md has the command, the objects to begin with, and the last run.
+//! docs/objects.md has the command, the initial objects, and the last run.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let _ = reachable(&program);
 });
 
-/// The members of an archive; anything else is one object.
+/// Returns the members of an archive; anything else is one object.
 fn objects(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     if !is_archive(bytes) {
         return vec![("fuzz.o".to_owned(), bytes.to_vec())];
@@ -38,7 +38,7 @@ fn objects(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     inside.collect()
 }
 
-/// As `kcfg --objects` does, and `kshrink-spec --objects --passes none`.
+/// Acts like `kcfg --objects`, and like `kshrink-spec --objects --passes none`.
 fn whole(program: &Program<'_>) -> Result<(), lift::Error> {
     let graph = Lifter::of_objects(program, &[])?.fine_graph()?;
     let edges = Edges::of(&graph);
@@ -48,7 +48,7 @@ fn whole(program: &Program<'_>) -> Result<(), lift::Error> {
     Ok(())
 }
 
-/// As `kshrink-spec --objects --passes reach,exercise --verify` does, entered by the first symbol that is defined.
+/// Acts like `kshrink-spec --objects --passes reach,exercise --verify`, with the first defined symbol as the entry.
 ///
 /// # Panics
 /// If a step breaks an invariant of the graph.
@@ -68,5 +68,5 @@ fn reachable(program: &Program<'_>) -> Result<(), lift::Error> {
 fn write(graph: &Graph, relax: Relax) {
     let Ok(lowered) = lower(graph, relax) else { return };
     let Ok(written) = lowered.object.write() else { return };
-    Object::read("written.o", &written).expect("what kshrink writes it can read");
+    Object::read("written.o", &written).expect("kshrink can read its own output");
 }

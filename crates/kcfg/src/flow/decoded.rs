@@ -8,16 +8,16 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::graph::{Graph, Terminator};
 use crate::index::NodeId;
 
-/// How many nodes are decoded at once, while others decode others.
+/// Number of nodes in one unit of parallel decoding.
 const NODES_OF_PART: usize = 4096;
 
-/// How many bytes of code there are for each effect, and for each instruction, at least in most parts of kernels.
+/// Minimum number of bytes of code per effect, and per instruction, in most parts of kernels.
 const BYTES_PER_EFFECT: usize = 2;
 const BYTES_PER_INSTRUCTION: usize = 2;
 
-/// The instructions of some nodes, which are numbered.
+/// The instructions of some numbered nodes.
 pub(super) struct Decoded {
-    /// Each of [`NODES_OF_PART`] nodes, the last one of what is left.
+    /// Parts of [`NODES_OF_PART`] nodes each; the last part has the remaining nodes.
     parts: Vec<Part>,
 }
 
@@ -28,46 +28,46 @@ impl Decoded {
         Decoded { parts: parts.collect() }
     }
 
-    /// Whether a node holds something else than instructions.
+    /// Whether a node contains anything but instructions.
     pub(super) fn is_unknown(&self, number: usize) -> bool {
         let (part, number) = self.part(number);
         part.is_unknown(number)
     }
 
-    /// The condition on which the last instruction of a node transfers control, with what it does then.
+    /// Returns the condition of a transfer by the last instruction of a node, with its effects.
     pub(super) fn on_condition(&self, number: usize) -> Option<(Condition, &[Effect])> {
         let (part, number) = self.part(number);
         part.on_condition(number)
     }
 
-    /// Calls `f` with each instruction of a node, in order, without what its last one does on a condition.
+    /// Calls `f` with each instruction of a node, in order, without the conditional effects of the last one.
     pub(super) fn for_each(&self, number: usize, f: &mut dyn FnMut(Instruction<'_>)) {
         let (part, number) = self.part(number);
         part.for_each(number, f);
     }
 
-    /// The part that holds a node, and the node's number there.
+    /// Returns the part that holds a node, and the node's number in it.
     fn part(&self, number: usize) -> (&Part, usize) {
         (&self.parts[number / NODES_OF_PART], number % NODES_OF_PART)
     }
 }
 
-/// The instructions of some of the nodes, which are numbered from 0 again.
+/// The instructions of some of the nodes, numbered from 0.
 #[derive(Default)]
 struct Part {
     effects: Vec<Effect>,
     instructions: Vec<One>,
-    /// By number, where a node's instructions begin; and where the last one's end.
+    /// For each number, the start of the node's instructions; and the end of the last node's.
     first: Vec<u32>,
-    /// By number, of a node that ends with a transfer on a condition, where the effects of its last instruction begin that
-    /// only happen if the condition holds.
+    /// For each node, by number, that ends with a conditional transfer: the start of the effects of its last
+    /// instruction that depend on the condition.
     on_condition: FxHashMap<usize, u32>,
-    /// Those that stand for all of a node that holds something else as well.
+    /// Nodes that could not be decoded completely.
     unknown: FxHashSet<usize>,
 }
 
 struct One {
-    /// Where its effects begin.
+    /// The start of its effects.
     effects: u32,
     reads: u64,
     reads_unseen: bool,
@@ -75,7 +75,7 @@ struct One {
 
 impl Part {
     fn of(graph: &Graph, nodes: &[NodeId]) -> Part {
-        // To grow copies all of it, and takes as much memory again.
+        // Reserve enough: growth copies everything, and needs the memory twice.
         let bytes: usize = nodes.iter().map(|&node| graph.bytes_of(node).len()).sum();
         let mut decoded = Part {
             effects: Vec::with_capacity(bytes / BYTES_PER_EFFECT),

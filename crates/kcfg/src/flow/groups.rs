@@ -1,4 +1,4 @@
-//! Which functions belong together, and which code compilers made.
+//! Groups functions that belong together, and finds compiler-made code.
 
 use rustc_hash::FxHashSet;
 
@@ -11,12 +11,12 @@ use crate::special::World;
 pub(super) struct Groups(Vec<usize>);
 
 impl Groups {
-    /// As many sets of one function each.
+    /// Creates this number of sets of one function each.
     pub(super) fn of_one(count: usize) -> Groups {
         Groups((0..count).collect())
     }
 
-    /// The least member of the set of a function.
+    /// Returns the least member of the set of a function.
     pub(super) fn of(&mut self, mut member: usize) -> usize {
         while self.0[member] != member {
             self.0[member] = self.0[self.0[member]];
@@ -25,22 +25,22 @@ impl Groups {
         member
     }
 
-    /// Makes one set of two.
+    /// Merges two sets.
     pub(super) fn join(&mut self, one: usize, other: usize) {
         let (one, other) = (self.of(one), self.of(other));
         self.0[one.max(other)] = one.min(other);
     }
 }
 
-/// The chunks of code that compilers made, by their first places.
+/// Returns the chunks of compiler-made code, by their first nodes.
 pub(super) fn compiled(graph: &Graph) -> FxHashSet<NodeId> {
     let others = [HAND_WRITTEN, NO_FUNCTION];
     let opaque = graph.opaque.iter().filter(|opaque| !others.contains(&opaque.reason));
     opaque.map(|opaque| opaque.node).collect()
 }
 
-/// The chunks of code that are written by hand and that the compiled code of a kernel calls: there, nothing pops the arguments
-/// of such calls.
+/// Returns the chunks of hand-written code that the compiled code of a kernel calls; no such function pops its
+/// arguments.
 pub(super) fn hand_written(graph: &Graph) -> FxHashSet<NodeId> {
     let is_kernel = matches!(graph.world, World::Kernel(_));
     let written = graph.opaque.iter().filter(|opaque| is_kernel && opaque.reason == HAND_WRITTEN);

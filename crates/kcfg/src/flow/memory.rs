@@ -1,12 +1,12 @@
 /*!
-Memory that holds throughout what it holds in the beginning, and memory that nobody reads.
+Memory that never changes its initial content, and memory that nobody reads.
 
-The first is read-only data, including the literals of 32-bit ARM, and variables that live instructions only load from.
-A variable whose address something has (another variable, an instruction that computes it, hand-written code, the
-linker script) may be written by anybody.
+Constant memory is read-only data, including the literals of 32-bit ARM, and variables that live instructions only load
+from. A variable whose address is stored or computed anywhere (in another variable, an instruction, hand-written code,
+the linker script) may be written by any code.
 
-A compiler replaces loads of a constant by its value in the object that defines it. A load that is there all the same is of
-a variable that is `const volatile`, which a tool may write in the linked program: what it loads is not known.
+A compiler replaces loads of a constant by its value in the object that defines it. A remaining load is therefore of a
+`const volatile` variable, which a tool may write in the linked program: its value is unknown.
 */
 
 use std::ops::Range;
@@ -24,25 +24,24 @@ use crate::index::NodeId;
 use crate::instructions::{Instruction, symbol_of_node};
 use crate::special::{Rule, World};
 
-/// How what is alive in a graph uses its data.
+/// The uses of data by the live nodes of a graph.
 pub struct DataUses {
-    /// The nodes of data that are used by references only.
+    /// The data nodes that are used only by references.
     plain: FixedBitSet,
-    /// Of these, those that others than the program may have to do with.
+    /// The nodes among these that may be accessed from outside the program.
     pinned: FixedBitSet,
-    /// The nodes to which something refers that does not just load from them, and to which something refers that does not
-    /// just store there.
+    /// The nodes with references other than plain loads, and the nodes with references other than plain stores.
     not_only_loaded: FixedBitSet,
     not_only_stored: FixedBitSet,
     /// The constants that code of their own object loads, as ranges of bytes by node.
     volatile: FxHashMap<NodeId, Vec<Range<u32>>>,
 }
 
-/// A larger constant is a table, which compilers read too. In bytes.
+/// Maximum size of a constant in bytes; a larger one is a table, which compiled code reads too.
 const MAX_SCALAR: u32 = 8;
 
 impl DataUses {
-    /// Looks at all that is alive.
+    /// Finds the uses of data by all live nodes.
     pub fn of(graph: &Graph) -> DataUses {
         let none = FixedBitSet::with_capacity(graph.nodes.len());
         let mut uses = DataUses {
@@ -77,7 +76,7 @@ impl DataUses {
         uses
     }
 
-    /// What nothing writes.
+    /// Returns the memory that nothing writes.
     pub fn constant_memory(&self, graph: &Graph) -> ConstantMemory {
         let mut memory = ConstantMemory::default();
         for node in self.plain.ones().filter(|&node| !self.pinned.contains(node)).map(NodeId::from) {
@@ -91,9 +90,9 @@ impl DataUses {
         memory
     }
 
-    /// The data to which nothing refers but instructions that do nothing else than to store there
-    /// ([`kisa::Rewritable::only_stores`]), as a set of nodes. Some of these compute what they store from what is there, so
-    /// that their flags say something of it.
+    /// Returns the data, as a set of nodes, that is only referenced by instructions that store there and do nothing
+    /// else ([`kisa::Rewritable::only_stores`]). Some of these compute the stored value from the old one, so their
+    /// flags depend on it.
     pub fn unread_memory(&self) -> FixedBitSet {
         let mut unread = self.plain.clone();
         unread.difference_with(&self.pinned);
@@ -101,7 +100,7 @@ impl DataUses {
         unread
     }
 
-    /// Notes what an instruction refers to.
+    /// Records the references of an instruction.
     fn note(&mut self, graph: &Graph, node: NodeId, instruction: &Instruction) {
         let end = instruction.offset + instruction.bytes.len() as u32;
         let own = |reference: &&Ref| (instruction.offset..end).contains(&reference.offset);
@@ -116,7 +115,7 @@ impl DataUses {
         }
     }
 
-    /// Notes the constants of its own object that an instruction loads, or has the address of.
+    /// Records the constants of its own object that an instruction loads, or whose address it contains.
     fn note_constants(
         &mut self,
         graph: &Graph,
@@ -145,7 +144,7 @@ impl DataUses {
         }
     }
 
-    /// Notes the constant of its own object whose address code has, unless that is large.
+    /// Records a constant of its own object whose address code contains, unless it is large.
     fn note_constant(&mut self, graph: &Graph, node: NodeId, reference: &Ref, constants: &Constants) {
         let Some((to, offset)) = self.constant_at_home(graph, node, reference) else { return };
         let named = constants.get(&to).into_iter().flatten();
@@ -153,7 +152,7 @@ impl DataUses {
         self.volatile.entry(to).or_default().extend(scalar.cloned());
     }
 
-    /// The read-only data of the same object that a reference of code names, and the offset there.
+    /// Returns the read-only data of the same object that a reference of code names, and the offset in it.
     fn constant_at_home(&self, graph: &Graph, node: NodeId, reference: &Ref) -> Option<(NodeId, u32)> {
         let (to, inside) = graph.resolve(reference.target)?;
         let home = |node| Some(graph.input_of(node)?.object_index);
@@ -163,7 +162,7 @@ impl DataUses {
         (is_constant && home(node).is_some() && home(node) == home(to)).then_some((to, offset))
     }
 
-    /// A node is referred to, by an instruction that loads from it or stores there and does nothing else, or otherwise.
+    /// Records a reference to a node: by an instruction that only loads from it or only stores there, or another one.
     fn add(&mut self, to: NodeId, loads: bool, stores: bool) {
         if !loads {
             self.not_only_loaded.insert(to.get());
@@ -174,7 +173,7 @@ impl DataUses {
     }
 }
 
-/// The read-only variables that have a symbol with a size, as ranges of bytes by node.
+/// The read-only variables with a sized symbol, as ranges of bytes by node.
 type Constants = FxHashMap<NodeId, Vec<Range<u32>>>;
 
 fn named_constants(graph: &Graph) -> Constants {
@@ -189,13 +188,13 @@ fn named_constants(graph: &Graph) -> Constants {
     constants
 }
 
-/// What others than the program may have to do with, by its name.
+/// Returns the nodes that may be accessed by name from outside the program.
 fn pinned(graph: &Graph) -> FixedBitSet {
     let mut pinned = FixedBitSet::with_capacity(graph.nodes.len());
     for symbol in &graph.symbols {
         let SymbolPlace::Node(node, _) = symbol.place else { continue };
-        // A weak definition may give way to another one in the link. What a user program is linked with may name the
-        // program's own variables.
+        // Another definition may override a weak one in the link. Code linked with a user program may refer to the
+        // program's own variables by name.
         if symbol.binding == STB_WEAK || matches!(graph.world, World::Program) && symbol.binding != STB_LOCAL
         {
             pinned.insert(node.get());
@@ -204,7 +203,7 @@ fn pinned(graph: &Graph) -> FixedBitSet {
     pinned
 }
 
-/// The data that a node refers to; a pointer to what is glued to other data may be one behind its end.
+/// Returns the data that a node refers to. A pointer to data that is glued to other data may point to the end of that.
 fn referred_data(graph: &Graph, node: NodeId) -> impl Iterator<Item = NodeId> {
     let refs = graph.refs_of(node).iter().filter(|reference| !matches!(reference.role, Role::Slot(_)));
     let nodes = refs.filter_map(|reference| graph.resolve_node(reference.target));
@@ -212,7 +211,7 @@ fn referred_data(graph: &Graph, node: NodeId) -> impl Iterator<Item = NodeId> {
     nodes.flat_map(with_front).filter(|&to| graph.chunk(to).is_some_and(|chunk| !chunk.code))
 }
 
-/// Whether a field of an instruction is the address of what it loads, and of nothing else.
+/// Whether a field of an instruction is only the address of a load.
 fn only_loads(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
     let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
     let Some(operand) = operand.filter(|operand| operand.displacement_offset == Some(field)) else {
@@ -231,7 +230,7 @@ fn only_loads(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
     operand.width > 0 && instruction.effects.iter().any(loads) && !instruction.effects.iter().any(may_write)
 }
 
-/// Whether a field of an instruction is the address of what it stores to, and the instruction does nothing else.
+/// Whether a field of an instruction is the address of a store, and the instruction does nothing else.
 fn only_stores(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
     let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
     let is_operand = operand.is_some_and(|operand| operand.displacement_offset == Some(field));
@@ -242,7 +241,7 @@ fn is_writable(graph: &Graph, node: NodeId) -> bool {
     graph.section_of(node).flags & u64::from(SHF_WRITE) != 0
 }
 
-/// The nodes that are alive and data that is used by reference only.
+/// Returns the live data nodes that are used only by reference.
 fn plain_data(graph: &Graph) -> FixedBitSet {
     let holds_data = |section: &Section| {
         let flags = |flag: u32| section.flags & u64::from(flag) != 0;
@@ -255,13 +254,13 @@ fn plain_data(graph: &Graph) -> FixedBitSet {
     let is_plain = |&id: &NodeId| {
         let node = graph.node(id);
         let data = graph.chunk(id).filter(|chunk| !chunk.code && chunk.life == Life::Referenced);
-        // Literals lie among the code.
+        // Literals are among the code.
         node.live && data.is_some_and(|data| data.function.is_some() || sections[node.section.get()])
     };
     graph.node_ids().filter(is_plain).map(NodeId::get).collect()
 }
 
-/// What a node of data holds.
+/// Returns the content of a data node.
 fn piece(graph: &Graph, node: NodeId) -> Piece {
     let field = |reference: &Ref| {
         let constant = (reference.class == RelocClass::Absolute)

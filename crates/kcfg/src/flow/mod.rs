@@ -1,13 +1,13 @@
 /*!
 The graph as a program for the analyses of [`kflow`].
 
-What belongs together is one function there: a function and its cold part, and whatever jumps into the middle of
-another. Opaque code is a callee about which nothing is known, except that in a kernel it returns with the stack
-unchanged. Computed calls and opaque compiled code keep to the calling convention, unless a function of the program
-pops its arguments. Nothing is said of outlined code, which works on the frames of the functions that call it. Code
-that is patched at run time, or that may fault and continue at a fixup, may leave from the middle of a block.
+One function there consists of everything that belongs together: a function and its cold part, and code that jumps into
+its middle. Opaque code is a callee about which nothing is known, except that in a kernel it returns with the stack
+unchanged. Computed calls and opaque compiled code follow the calling convention, unless a function of the program pops
+its arguments. Outlined code, which works on the frames of its callers, has no convention. Code that is patched at run
+time, or that may fault and continue at a fixup, may leave from the middle of a block.
 
-A trap handler that only prints the registers (`ud2` of `BUG`) makes no use of them here.
+A trap handler that only prints the registers (`ud2` of `BUG`) does not use them here.
 */
 
 mod decoded;
@@ -34,34 +34,35 @@ use decoded::Decoded;
 use groups::{Groups, compiled, hand_written, is_cold};
 pub use memory::DataUses;
 
-/// The blocks of a graph that are alive, as a program.
+/// The live blocks of a graph, as a program.
 pub struct GraphProgram<'g> {
     graph: &'g Graph,
-    /// The nodes of the blocks.
+    /// The node of each block.
     nodes: Vec<NodeId>,
-    /// By node, its block.
+    /// The block of each node.
     blocks: Vec<Option<BlockIndex>>,
     functions: Vec<Vec<BlockIndex>>,
-    /// By block, its function.
+    /// The function of each block.
     function_of: Vec<FunctionIndex>,
-    /// By function, whether control may come to its beginning from where its callers do not tell, and to other places.
+    /// For each function, whether unknown code may enter it at the start (`unknown_callers`) or elsewhere
+    /// (`other_entries`).
     unknown_callers: FixedBitSet,
     other_entries: FixedBitSet,
-    /// By function, whether compiled code that is carried whole refers to it.
+    /// For each function, whether opaque compiled code refers to it.
     opaque_callers: FixedBitSet,
-    /// By block.
+    /// For each block.
     leaves_early: FixedBitSet,
-    /// Code that is carried whole and that compilers made.
+    /// Opaque code made by compilers.
     compiled: FxHashSet<NodeId>,
-    /// Code that is written by hand.
+    /// Hand-written code.
     hand_written: FxHashSet<NodeId>,
     decoded: Decoded,
-    /// The ways out of each block.
+    /// The edges out of each block.
     ways: Vec<SmallVec<[Way; 2]>>,
 }
 
 impl<'g> GraphProgram<'g> {
-    /// The program that a graph is now.
+    /// Creates the program of the current graph.
     pub fn of(graph: &'g Graph) -> GraphProgram<'g> {
         let is_alive = |&node: &NodeId| graph.node(node).live && graph.block(node).is_some();
         let nodes: Vec<NodeId> = graph.node_ids().filter(is_alive).collect();
@@ -94,7 +95,7 @@ impl<'g> GraphProgram<'g> {
         program
     }
 
-    /// What the analyses ask of the machine.
+    /// Returns the machine for the analyses.
     pub fn machine(&self) -> Machine {
         let isa = self.graph.isa();
         Machine {
@@ -110,13 +111,13 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// The node that a block is.
+    /// Returns the node of a block.
     pub fn node(&self, block: BlockIndex) -> NodeId {
         self.nodes[block.get()]
     }
 
-    /// Whether no function takes more than the return address off the stack where it returns. Where calls do not push that, no
-    /// instruction does.
+    /// Whether no function pops more than the return address when it returns. On machines whose calls do not push the
+    /// return address, no instruction does.
     fn callers_clean_up(&self) -> bool {
         if self.graph.isa().link_register().is_some() {
             return true;
@@ -137,17 +138,17 @@ impl<'g> GraphProgram<'g> {
         all
     }
 
-    /// The block that a node is; `None` for a chunk, or if it is not part of the program.
+    /// Returns the block of a node; `None` for a chunk, or if it is not part of the program.
     pub fn block(&self, node: NodeId) -> Option<BlockIndex> {
         self.blocks[node.get()]
     }
 
-    /// The function that a block belongs to.
+    /// Returns the function that contains a block.
     pub fn function_of(&self, block: BlockIndex) -> FunctionIndex {
         self.function_of[block.get()]
     }
 
-    /// Makes functions of what belongs together.
+    /// Groups the functions that belong together.
     fn group(&mut self) {
         let graph = self.graph;
         let mut groups = Groups::of_one(graph.functions.len());
@@ -192,7 +193,7 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Finds the functions that control may come to by addresses and names.
+    /// Finds the functions that unknown code may enter through addresses and names.
     fn find_entries(&mut self) {
         let graph = self.graph;
         let object = |section: &InputSection| section.object_index;
@@ -207,7 +208,7 @@ impl<'g> GraphProgram<'g> {
                     Role::Callee => self.note_branch(reference.target, reference.addend),
                     Role::Address => {
                         let Some((to, inside)) = graph.resolve(reference.target) else { continue };
-                        // A table about a jump names where that goes.
+                        // A table about a jump contains its target.
                         let mut is_successor = false;
                         if let Some(end) = end {
                             for_each_successor(graph, end, |next| is_successor |= next == to);
@@ -217,7 +218,7 @@ impl<'g> GraphProgram<'g> {
                         if i64::from(inside) + reference.addend != 0 {
                             self.other_entries.insert(self.function_of(block).get());
                         }
-                        // A compiler that knows the function calls it so with -mlong-calls.
+                        // With -mlong-calls, a compiler that knows the function calls it this way.
                         if is_code(node) && graph.input_of(node).map(object) == graph.input_of(to).map(object)
                         {
                             self.opaque_callers.insert(self.function_of(block).get());
@@ -232,7 +233,7 @@ impl<'g> GraphProgram<'g> {
                 self.note_branch(dest.target, dest.offset);
             }
         }
-        // A function that is where another one goes on behind a call or a trap.
+        // A function at which another one continues after a call or a trap.
         for (index, &node) in self.nodes.iter().enumerate() {
             if let Some(
                 Terminator::Call { next: Some(next) }
@@ -258,7 +259,7 @@ impl<'g> GraphProgram<'g> {
                 if inside != 0 {
                     self.other_entries.insert(self.function_of(block).get());
                 }
-                // A call of it is one of the function whose address it returns.
+                // A call of it calls the function whose address it returns.
                 if symbol.kind == STT_GNU_IFUNC {
                     self.other_entries.insert(self.function_of(block).get());
                 }
@@ -273,8 +274,8 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Finds the functions that live compiled code with unknown calls refers to, and the functions that keep to no
-    /// convention, because they are code of their callers.
+    /// Finds the functions that opaque live compiled code refers to, and outlined functions, which follow no
+    /// convention.
     fn find_opaque_callers(&mut self) {
         let graph = self.graph;
         let alive = self.compiled.iter().filter(|&&node| graph.node(node).live);
@@ -286,8 +287,8 @@ impl<'g> GraphProgram<'g> {
         self.opaque_callers.extend(called);
     }
 
-    /// Takes note of a direct branch, so many bytes behind a target, where that makes a function one that its callers do not
-    /// tell all about: it enters the function elsewhere than at its beginning, or may enter another one.
+    /// Records a direct branch to `offset` bytes after a target, if it enters a function elsewhere than at its start,
+    /// or may be redirected to another function by the link.
     fn note_branch(&mut self, target: Target, offset: i64) {
         let Some((to, inside)) = self.graph.resolve(target) else { return };
         let Some(block) = self.block(to) else { return };
@@ -295,14 +296,15 @@ impl<'g> GraphProgram<'g> {
         if i64::from(inside) + offset != 0 {
             self.other_entries.insert(function);
         }
-        // Its callers are not followed there, and a compiler may know its code nevertheless (C++ templates are weak).
+        // The calls go elsewhere after the link, but a compiler may still know its code (C++ templates are weak).
         if self.graph.may_be_replaced(target) {
             self.unknown_callers.insert(function);
             self.opaque_callers.insert(function);
         }
     }
 
-    /// Finds the blocks that are patched, or go to a handler if they fault, and the functions that may return at once.
+    /// Finds the blocks that are patched, or that continue at a handler after a fault, and the functions that may be
+    /// made to return at once.
     fn find_early_exits(&mut self, sites: &SiteIndex) {
         for (index, &node) in self.nodes.iter().enumerate() {
             let Some(block) = self.graph.block(node) else { continue };
@@ -318,7 +320,7 @@ impl<'g> GraphProgram<'g> {
                 )) => false,
                 _ => true,
             };
-            // It may be made to return at once, with any result (kernel/fail_function.c).
+            // Error injection may make it return at once, with any result (kernel/fail_function.c).
             let may_fail = |&entry: &NodeId| {
                 self.graph
                     .chunk(entry)
@@ -337,7 +339,7 @@ impl<'g> GraphProgram<'g> {
         self.functions[self.function_of(block).get()][0] == block
     }
 
-    /// The way to a node, which is called if `behind` says where it returns to.
+    /// Returns the edge to a node. `behind`, if given, makes it a call with this return point.
     fn way(&self, from: BlockIndex, to: Option<NodeId>, behind: Option<Then>) -> Way {
         let block = to.and_then(|to| self.block(to));
         let own = block.filter(|&to| self.function_of(to) == self.function_of(from) && behind.is_none());
@@ -345,21 +347,21 @@ impl<'g> GraphProgram<'g> {
             return Way::to(own);
         }
         let callee = match block.filter(|&to| self.is_entry(to)) {
-            // It makes use of its caller's frame as its own.
+            // It uses its caller's frame as its own.
             Some(to) if self.graph.is_outlined(self.nodes[to.get()]) => Callee::Unknown,
             Some(to) => Callee::Function(self.function_of(to)),
             None if to.is_some_and(|to| self.compiled.contains(&to)) => Callee::Conventional,
             None if to.is_some_and(|to| self.hand_written.contains(&to)) => Callee::HandWritten,
             None => Callee::Unknown,
         };
-        // A jump out of the function returns to its caller, if it is one to the beginning of another.
+        // A jump to the start of another function is a tail call, which returns to the caller.
         let is_middle = block.is_some_and(|to| !self.is_entry(to));
         let then = behind.unwrap_or(if is_middle { Then::Anywhere } else { Then::Caller });
         Way { condition: None, callee: Some(callee), then }
     }
 
-    /// Whether what is so many bytes behind the beginning of a node is called like the beginning: a chunk that is written by
-    /// hand holds many functions.
+    /// Whether a call to the byte `inside` of a node is like a call of its start: a chunk of hand-written code holds
+    /// many functions.
     fn is_beginning(&self, node: NodeId, inside: u32) -> bool {
         inside == 0 || self.hand_written.contains(&node)
     }
@@ -377,7 +379,7 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// The way of a direct call that goes on like this.
+    /// Returns the edge of a direct call that continues at `then`.
     fn call(&self, from: BlockIndex, callee: &Ref, then: Then) -> Way {
         match self.graph.resolve(callee.target) {
             _ if callee.addend == 0 && self.graph.may_be_replaced(callee.target) => {
@@ -390,7 +392,7 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// The ways out of a block, by its terminator.
+    /// Returns the edges out of a block, from its terminator.
     fn ways_of(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
         let node = self.nodes[block.get()];
         let Some(end) = self.graph.block(node).map(|block| &block.end) else { return SmallVec::new() };
@@ -440,7 +442,7 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// The ways out of a block that ends with a return or a call on a condition.
+    /// Returns the edges out of a block that ends with a conditional return or call.
     fn ways_on_condition(&self, block: BlockIndex, next: Option<NodeId>) -> Option<SmallVec<[Way; 2]>> {
         let node = self.nodes[block.get()];
         let (condition, _) = self.decoded.on_condition(block.get())?;
@@ -457,7 +459,7 @@ impl<'g> GraphProgram<'g> {
         ])
     }
 
-    /// The register that the branch at the end of a block itself compares with 0.
+    /// Returns the register that the branch at the end of a block itself compares with 0.
     fn compared(&self, block: BlockIndex) -> Option<Reg> {
         match self.graph.block(self.nodes[block.get()])?.end {
             Terminator::Branch { branch, .. } => Some(self.graph.isa().compared(branch)?.0),
@@ -465,7 +467,7 @@ impl<'g> GraphProgram<'g> {
         }
     }
 
-    /// Whether a block ends with a computed call as compilers make it, and not into another segment.
+    /// Whether a block ends with a compiler-made computed call, and not one into another segment.
     fn calls_by_address(&self, block: BlockIndex) -> bool {
         let mut by_address = false;
         self.decoded.for_each(block.get(), &mut |instruction| {
@@ -475,7 +477,7 @@ impl<'g> GraphProgram<'g> {
         by_address
     }
 
-    /// Control goes on to a block, behind a call or not.
+    /// Returns the continuation of a block at the next one, after a call or not.
     fn next(&self, from: BlockIndex, next: Option<NodeId>) -> Then {
         match next.map(|next| self.way(from, Some(next), None)) {
             None => Then::Nowhere,

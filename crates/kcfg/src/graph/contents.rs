@@ -1,4 +1,4 @@
-//! What a node is given to hold.
+//! Contents for a node.
 
 use kisa::{AddressField, Encoding, Rewritable, StoreOne};
 
@@ -15,11 +15,11 @@ pub struct Contents {
 }
 
 impl Contents {
-    /// A direct call of a function.
+    /// Creates a direct call of a function.
     pub fn call(graph: &Graph, encoding: Encoding, callee: NodeId) -> Contents {
         let mut bytes = Vec::new();
         let field = graph.isa().encode_call(encoding, &mut bytes);
-        // As calls are lifted: on i386, the relocation is one for any distance.
+        // As in lifted calls: on i386, the relocation is one for any distance.
         let own = kelf::reloc::describe(graph.machine, field.r_type);
         let reference = Ref {
             offset: field.offset.into(),
@@ -34,8 +34,8 @@ impl Contents {
         Contents { bytes, refs: vec![reference] }
     }
 
-    /// Instructions in this encoding that store 1 to a byte at a distance after a target and change only registers in
-    /// `free`, and whether they save a register on the stack ([`Rewritable::encode_store_one`]).
+    /// Creates instructions in this encoding that store 1 to a byte at a distance after a target and change only
+    /// registers in `free`, and returns whether they save a register on the stack ([`Rewritable::encode_store_one`]).
     pub fn store_one(
         isa: &dyn Rewritable,
         encoding: Encoding,

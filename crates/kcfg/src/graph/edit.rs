@@ -1,5 +1,5 @@
 /*!
-Changing a graph.
+Edits of a graph.
 
 An [`Editor`] adds, splits and rewrites nodes for one pass. Such an edit moves bytes to another offset or into another
 node. The editor records each move. [`Editor::finish`] redirects everything that refers to a moved place (references,
@@ -23,19 +23,19 @@ use super::{
 use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
 use crate::special::About;
 
-/// Changes a graph for one pass. The graph is not consistent before [`Editor::finish`].
+/// Edits a graph for one pass. The graph is inconsistent before [`Editor::finish`].
 pub struct Editor<'g> {
     graph: &'g mut Graph,
     pass: &'static str,
     moves: Moves,
-    /// Nodes to insert directly in front of others, in their order.
+    /// Nodes to insert directly before others, in their order.
     in_front: FxHashMap<NodeId, Vec<NodeId>>,
-    /// Nodes to insert directly behind others, the nearest last.
+    /// Nodes to insert directly after others, the nearest last.
     behind: FxHashMap<NodeId, Vec<NodeId>>,
 }
 
 impl<'g> Editor<'g> {
-    /// Begins the edits of a pass, given its name.
+    /// Begins the edits of the pass with this name.
     pub fn new(graph: &'g mut Graph, pass: &'static str) -> Editor<'g> {
         Editor {
             graph,
@@ -46,12 +46,12 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// The graph, in which uses of what moved are not redirected yet.
+    /// Returns the graph, in which uses of moved places are not redirected yet.
     pub fn graph(&self) -> &Graph {
         self.graph
     }
 
-    /// Adds a section without nodes behind all others.
+    /// Adds a section without nodes after all others.
     pub fn add_section(&mut self, section: Section) -> SectionId {
         self.graph.sections.push(Section { nodes: Vec::new(), ..section });
         SectionId::from(self.graph.sections.len() - 1)
@@ -71,12 +71,12 @@ impl<'g> Editor<'g> {
         id
     }
 
-    /// Adds `size` bytes of zeros to the end of a section that has no bytes in the file (`SHT_NOBITS`).
+    /// Adds `size` bytes of zeros to the end of a section without bytes in the file (`SHT_NOBITS`).
     pub fn add_zeros(&mut self, section: SectionId, size: u32, align: u32) -> NodeId {
         self.add_chunk(section, size, align)
     }
 
-    /// Adds a copy of data directly behind a node of a function, which it then belongs to.
+    /// Adds a copy of data directly after a node of a function, which then owns it.
     pub fn copy_behind(&mut self, of: NodeId, behind: NodeId) -> NodeId {
         let contents =
             Contents { bytes: self.graph.bytes_of(of).to_vec(), refs: self.graph.refs_of(of).to_vec() };
@@ -89,7 +89,7 @@ impl<'g> Editor<'g> {
         id
     }
 
-    /// Gives a table of distances slots of two bytes, and makes the block that jumps by it do so with these.
+    /// Widens the slots of a table of distances to two bytes, and adapts the block that jumps through it.
     pub fn widen_table(&mut self, jump: NodeId, table: TableId) {
         const WIDTH: u8 = 2;
         let JumpTable { chunk, range } = self.graph.tables[table.get()].clone();
@@ -101,7 +101,7 @@ impl<'g> Editor<'g> {
             .collect();
         debug_assert!(
             range.start == 0 && slots.len() == self.graph.refs_of(chunk).len(),
-            "a table of distances"
+            "the chunk is one table of distances"
         );
         let size = slots.len() as u32 * u32::from(WIDTH);
         self.graph.nodes[chunk.get()].size = size;
@@ -114,27 +114,27 @@ impl<'g> Editor<'g> {
         if let Some((at, _, _)) = last {
             let changed =
                 isa.set_distance_table(&mut bytes[at as usize..], encoding.address(at.into()), WIDTH);
-            debug_assert!(changed && narrow < WIDTH, "it jumps by a table of bytes");
+            debug_assert!(changed && narrow < WIDTH, "the block jumps through a table of bytes");
         }
         self.set_contents(jump, Contents { bytes, refs });
     }
 
-    /// Gives data without references other bytes, as many as it has.
+    /// Replaces the bytes of data without references by others of the same number.
     pub fn set_data(&mut self, id: NodeId, bytes: Vec<u8>) {
         debug_assert_eq!(self.graph.node(id).size as usize, bytes.len(), "data keeps its size");
         self.set_contents(id, Contents { bytes, refs: Vec::new() });
     }
 
-    /// Defines a symbol that nothing defined, or defines it anew: as the first byte of a node, of this type (`STT_*`) and
-    /// size in bytes.
+    /// Defines an undefined symbol, or redefines one, as the first byte of a node, with this type (`STT_*`) and size in
+    /// bytes.
     pub fn define_symbol(&mut self, symbol: SymbolId, node: NodeId, kind: u8, size: u64) {
         let symbol = &mut self.graph.symbols[symbol.get()];
         symbol.place = SymbolPlace::Node(node, 0);
         (symbol.kind, symbol.size) = (kind, size);
     }
 
-    /// Makes a patch site that nothing will patch any more an ordinary block: without instructions of its own, and left in
-    /// this way. Nothing but the entry of a table that is about it may know of its bytes.
+    /// Turns a patch site that nothing will patch any more into an ordinary block without instructions of its own, with
+    /// this terminator. Only its own table entry may refer to its bytes.
     pub fn settle_site(&mut self, id: NodeId, end: Terminator) {
         self.graph.nodes[id.get()].size = 0;
         self.set_contents(id, Contents::default());
@@ -143,16 +143,16 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Adds a block directly in front of another one, in its section and its function. It takes over the alignment of
-    /// the other one. Nothing leads to it until [`Editor::replace_uses`] redirects the uses of the other one. The
-    /// other one must not be glued to the node in front of it.
+    /// Adds a block directly before another one, in its section and its function, and gives it the other one's
+    /// alignment. Nothing leads to the new block until [`Editor::replace_uses`] redirects the uses of the other one.
+    /// The other one must not be glued to its previous node.
     pub fn add_block(&mut self, in_front_of: NodeId, contents: Contents, end: Terminator) -> NodeId {
         let size = contents.bytes.len() as u32;
         let neighbour = &mut self.graph.nodes[in_front_of.get()];
         let padding = std::mem::replace(&mut neighbour.padding, 0..0);
         let align = std::mem::replace(&mut neighbour.align, 1);
         let (section, NodeKind::Block(block)) = (neighbour.section, &neighbour.kind) else {
-            unreachable!("a block comes in front of a block")
+            unreachable!("a block is added before a block")
         };
         let kind = NodeKind::Block(Block { function: block.function, end });
         let id = self.push(Node { padding, ..self.made(section, size, align, kind) });
@@ -161,7 +161,7 @@ impl<'g> Editor<'g> {
         id
     }
 
-    /// Adds a function of one block to the end of a section, in the encoding of another block whose code it takes over
+    /// Adds a function of one block to the end of a section, in the encoding of the block whose code it replaces
     /// ([`Function::is_outlined`]).
     pub fn outline(&mut self, of: NodeId, section: SectionId, contents: Contents, end: Terminator) -> NodeId {
         let encoding = self.graph.encoding(of);
@@ -177,7 +177,7 @@ impl<'g> Editor<'g> {
         id
     }
 
-    /// Adds an entry like another one behind it in its table, about another block.
+    /// Adds a copy of an entry after it in its table, about another block.
     pub fn copy_entry(&mut self, of: NodeId, about: NodeId) {
         let bytes = self.graph.bytes_of(of).to_vec();
         let mut refs = self.graph.refs_of(of).to_vec();
@@ -190,15 +190,15 @@ impl<'g> Editor<'g> {
         self.behind.entry(of).or_default().push(id);
     }
 
-    /// Splits a block in two at an instruction, given by its offset in bytes, or behind its last one. Returns the second
-    /// part, into which the first falls through, and which has the terminator of the block. The block must not be
-    /// [`Block::is_fixed`]. Of a block that [`Editor::edit_block`] lengthened, it is not known which bytes of the input each
-    /// part comes from; the first part then has all of the provenance.
+    /// Splits a block in two at an instruction, given by its offset in bytes, or after its last one. Returns the second
+    /// part, into which the first falls through, and which gets the terminator. The block must not be
+    /// [`Block::is_fixed`]. For a block that [`Editor::edit_block`] lengthened, the input bytes of each part are
+    /// unknown; the first part then keeps all of the provenance.
     pub fn split_block(&mut self, id: NodeId, at: u32) -> NodeId {
         let NodeKind::Block(block) = &self.graph.node(id).kind else { unreachable!("only blocks are split") };
         debug_assert!(
             !block.is_fixed() && 0 < at && at <= self.graph.node(id).size,
-            "a split behind an instruction"
+            "a split after an instruction"
         );
         let rest = self.split(id, at, 1);
         if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
@@ -207,16 +207,17 @@ impl<'g> Editor<'g> {
         rest
     }
 
-    /// Splits data in two or more at rising offsets in bytes, each with the alignment in bytes of what begins there.
+    /// Splits data in two or more parts at ascending offsets in bytes, each with the alignment in bytes of the part
+    /// that begins there.
     pub fn split_data(&mut self, id: NodeId, cuts: &[(u32, u32)]) {
         for &(at, align) in cuts.iter().rev() {
             self.split(id, at, align);
         }
     }
 
-    /// Gives a block other contents. `moved` lists pairs of an old and a new offset in bytes: the bytes from the old
-    /// offset up to that of the next pair are now at the new offset. Uses of the block itself refer to its new first
-    /// byte. The block must not be [`Block::is_fixed`].
+    /// Replaces the contents of a block. `moved` lists pairs of an old and a new offset in bytes: the bytes from the
+    /// old offset up to the one of the next pair are now at the new offset. Uses of the block itself refer to its new
+    /// first byte. The block must not be [`Block::is_fixed`].
     pub fn edit_block(&mut self, id: NodeId, contents: Contents, moved: &[(u32, u32)]) {
         debug_assert!(
             self.graph.block(id).is_none_or(|block| !block.is_fixed()),
@@ -229,8 +230,8 @@ impl<'g> Editor<'g> {
         self.moves.note(id, Move::Within(moved.to_vec()));
     }
 
-    /// Gives data other contents of the same size. That of zero-initialised data, which has none, has to move to a section
-    /// with bytes.
+    /// Replaces the contents of data by others of the same size. Zero-initialised data, which has none, must be moved
+    /// to a section with bytes.
     pub fn set_bytes(&mut self, id: NodeId, contents: Contents) {
         debug_assert!(
             self.graph.chunk(id).is_some() && self.graph.node(id).size == contents.bytes.len() as u32
@@ -238,24 +239,24 @@ impl<'g> Editor<'g> {
         self.set_contents(id, contents);
     }
 
-    /// Gives a block another terminator. The block must not be [`Block::is_fixed`].
+    /// Replaces the terminator of a block. The block must not be [`Block::is_fixed`].
     pub fn end_block(&mut self, id: NodeId, end: Terminator) {
         let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind else {
             unreachable!("only blocks have terminators")
         };
-        debug_assert!(!block.is_fixed(), "a patch site keeps its end");
+        debug_assert!(!block.is_fixed(), "a patch site keeps its terminator");
         block.end = end;
     }
 
-    /// Makes a slot of a jump table lead to where another one does. Both hold addresses, or distances from the beginning of
-    /// the table.
+    /// Redirects a slot of a jump table to the target of another slot. Both hold addresses, or distances from the start
+    /// of the table.
     pub fn turn_slot(&mut self, table: TableId, slot: usize, like: usize) {
         let slots = self.graph.slots_mut(table);
         let (target, addend) = (slots[like].target, slots[like].addend);
         (slots[slot].target, slots[slot].addend) = (target, addend);
     }
 
-    /// Puts instructions in front of those of a block. Uses of the block refer to them, but for entries of tables about
+    /// Inserts instructions at the start of a block. Uses of the block refer to them, except for table entries about
     /// its first instruction. The block must not be [`Block::is_fixed`].
     pub fn prepend(&mut self, id: NodeId, front: Contents) {
         let Contents { mut bytes, mut refs } = front;
@@ -265,30 +266,29 @@ impl<'g> Editor<'g> {
         self.edit_block(id, Contents { bytes, refs }, &[(0, length)]);
     }
 
-    /// Redirects all uses of the first byte of a node, which are branches, references and symbols, to another node.
-    /// Uses by that other node, or by parts split off it, stay; so do entries of tables whose site is the instruction
-    /// there. If a second block is put in front of a node, the uses of the first such block are the ones to replace.
+    /// Redirects all uses of the first byte of a node (branches, references and symbols) to another node. Uses by that
+    /// other node, or by parts split off it, are kept; so are table entries whose site is the instruction there. If a
+    /// second block is added before a node, replace the uses of the first such block.
     pub fn replace_uses(&mut self, of: NodeId, by: NodeId) {
         self.moves.note(of, Move::Start(by));
     }
 
-    /// Redirects everything that refers to a place in a node to the same place in another one that holds the same, except
-    /// for entries of tables whose site is there. What was redirected is to be removed. The other one must not be
-    /// redirected itself.
+    /// Redirects everything that refers to a place in a node to the same place in an equal node, except for table
+    /// entries whose site is there. The redirected node is to be removed. The other one must not be redirected itself.
     pub fn merge(&mut self, of: NodeId, into: NodeId) {
-        debug_assert!(self.graph.node(of).size == self.graph.node(into).size, "they hold the same");
+        debug_assert!(self.graph.node(of).size == self.graph.node(into).size, "the nodes are equal");
         self.represent(into, of);
         self.moves.note(of, Move::Merged(into));
     }
 
-    /// Records that a node represents the code of a block as well, so that addresses in it lead back to both.
+    /// Records that a node also represents the code of a block, so that its addresses lead back to both.
     pub fn represent(&mut self, node: NodeId, block: NodeId) {
         let code = self.graph.node(block).origin().zip(self.graph.function_of(block));
         let code = code.map(|(&origin, function)| MergedCode { function, origin });
         self.graph.sources.merge(block, code, node);
     }
 
-    /// Makes a block jump to another place instead of what it did. The block must not be [`Block::is_fixed`].
+    /// Replaces the contents of a block by a jump. The block must not be [`Block::is_fixed`].
     pub fn jump_instead(&mut self, id: NodeId, to: NodeId) {
         self.edit_block(id, Contents::default(), &[]);
         if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
@@ -296,10 +296,10 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Moves nodes behind all others of a section, in this order. What is glued together has to move together. Of a node
-    /// that was split, or that a block was added in front of, the listed parts move and no others.
+    /// Moves nodes to the end of a section, in this order. Nodes that are glued together must move together. If a node
+    /// was split, or a block was added before it, only the listed parts move.
     pub fn place(&mut self, nodes: &[NodeId], section: SectionId) {
-        // Added nodes are in the list that they are moved from.
+        // Added nodes are in the lists that they are moved from.
         self.insert();
         let mut left: Vec<SectionId> = nodes.iter().map(|&id| self.graph.node(id).section).collect();
         left.sort_unstable();
@@ -327,12 +327,12 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Moves what a node holds from an offset in bytes on into a new node directly behind it, which keeps kind and
-    /// terminator, and has this alignment in bytes.
+    /// Moves the contents of a node from an offset in bytes on into a new node directly after it, with the same kind
+    /// and terminator, and with this alignment in bytes.
     fn split(&mut self, id: NodeId, at: u32, align: u32) -> NodeId {
         let node = self.graph.node(id).clone();
         let (first, second) = match node.provenance {
-            // Which bytes of a block that was lengthened come from the input is not known.
+            // The input bytes within a lengthened block are unknown.
             Provenance::Input(origin) if node.size + origin.branch_len > origin.size => {
                 (Provenance::Input(Origin { branch_len: 0, ..origin }), Provenance::Made(self.pass))
             }
@@ -462,7 +462,7 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// The roots that a root becomes: one for each part, if the node was split.
+    /// Returns the roots for the parts of a root's node, if the node was split.
     fn redirected_root(&self, root: &Root) -> Vec<Root> {
         let mut parts = Vec::new();
         let mut at = root.range.start;
@@ -491,10 +491,10 @@ impl<'g> Editor<'g> {
         }
     }
 
-    /// Where a target and an offset in bytes from it are now. Symbols are redirected by themselves. The offset from one is
-    /// a place only for an entry of a table about an instruction; else it is a number that is added to the address, since
-    /// lifting refers to places in code by their blocks: `table - 8`, for an array whose first index is 2, or `f + 1`, a
-    /// pointer with a tag.
+    /// Returns the new place of a target and an offset in bytes from it. Symbols are redirected separately. An offset
+    /// from a symbol is a place only for a table entry about an instruction. Otherwise it is a number added to the
+    /// address, because lifting refers to places in code by their blocks: `table - 8`, for an array whose first index
+    /// is 2, or `f + 1`, a pointer with a tag.
     fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
         match target {
             Target::Node(node) => {
@@ -524,14 +524,14 @@ impl<'g> Editor<'g> {
     }
 }
 
-/// New nodes, by the node that they come in front of or behind.
+/// New nodes, by the node that they are inserted before or after.
 struct Around {
     in_front: FxHashMap<NodeId, Vec<NodeId>>,
     behind: FxHashMap<NodeId, Vec<NodeId>>,
 }
 
 impl Around {
-    /// The list with the new nodes in it.
+    /// Returns the list with the new nodes inserted.
     fn insert(&self, nodes: &[NodeId]) -> Vec<NodeId> {
         let mut all = Vec::with_capacity(nodes.len());
         nodes.iter().for_each(|&node| self.add(node, &mut all));
@@ -545,7 +545,7 @@ impl Around {
     }
 }
 
-/// Whether the entries of a table are about one instruction, and not about a function.
+/// Whether the entries of a table are about one instruction rather than a function.
 fn is_about_instruction(life: Life) -> bool {
     matches!(life, Life::Site(kind) if kind.about() != About::Function)
 }

@@ -1,12 +1,11 @@
 /*!
 The augmented whole-program control-flow graph (Chanet et al. 2007, section 2.2), as data.
 
-Nodes are basic blocks and chunks of data. What a node *contains* is the only truth: its bytes, the
-relocations in them ([`Ref`]), and for a block the [`Terminator`] that says how control leaves it. Edges
-are not stored; [`crate::edges`] derives them from the contents, so that a pass that changes a node can
-never leave a stale edge behind.
+Nodes are basic blocks and chunks of data. The *contents* of a node are the only truth: its bytes, the relocations in
+them ([`Ref`]), and for a block the [`Terminator`] that ends it. Edges are not stored: [`crate::edges`] derives them
+from the contents, so a pass that changes a node cannot leave a stale edge.
 
-The bytes and references of all nodes lie in two arenas of the graph. Rewriting a node appends to the arenas and points
+The bytes and references of all nodes are in two arenas of the graph. Rewriting a node appends to the arenas and points
 the node's ranges there.
 */
 
@@ -45,32 +44,31 @@ pub use verify::Broken;
 pub struct Graph {
     /// The machine of every object in it.
     pub machine: Machine,
-    /// Kernel or user program, which decides what its sections' names mean.
+    /// Kernel or user program, which gives its section names their meaning.
     pub world: World,
-    /// All nodes. [`Section::nodes`] and [`Function::blocks`] say which of them form a section or a function, in which
-    /// order.
+    /// All nodes. [`Section::nodes`] and [`Function::blocks`] list the nodes of each section and function, in order.
     pub nodes: Vec<Node>,
     /// The input sections that are part of the program, in link order.
     pub inputs: Vec<InputSection>,
-    /// The sections, in the order in which they are lowered.
+    /// The sections, in lowering order.
     pub sections: Vec<Section>,
     /// The functions of compiler-made code, in the order of their first blocks.
     pub functions: Vec<Function>,
-    /// Symbols: every defined one, and the undefined ones that are referred to.
+    /// Symbols: every defined one, and the referenced undefined ones.
     pub symbols: Vec<Symbol>,
-    /// Jump tables that are resolved.
+    /// Resolved jump tables.
     pub tables: Vec<JumpTable>,
     /// The array in which instrumented blocks record that they ran, if a pass added it.
     pub counters: Option<Counters>,
     /// Roots of reachability.
     pub roots: Vec<Root>,
-    /// Code that could not be taken apart, by reason.
+    /// Opaque code, by reason.
     pub opaque: Vec<Opaque>,
     /// Whether the objects ask for an executable stack.
     pub stack: StackNote,
-    /// `e_flags` of the objects, all bits that any of them has set.
+    /// `e_flags` of the objects: the bits that any object has set.
     pub flags: u32,
-    /// What the attributes of the objects say together, on ARM.
+    /// The merged attributes of the objects, on ARM.
     pub attributes: Option<Attributes>,
     /// The input of merged and edited blocks.
     pub sources: Sources,
@@ -81,32 +79,34 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// The node.
+    /// Returns the node.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.get()]
     }
 
-    /// Every node's number.
+    /// Iterates over the numbers of all nodes.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         (0..self.nodes.len()).map(NodeId::from)
     }
 
-    /// Size in bytes in the input, with the branch that ends a block and any padding behind it; 0 for what a pass made.
+    /// Returns the size in bytes in the input, including the final branch of a block and any padding after it; 0 for
+    /// code that a pass made.
     pub fn input_size(&self, id: NodeId) -> u32 {
         self.node(id).origin().map_or(0, |origin| origin.size)
     }
 
-    /// Length in bytes in the input of the branch that ends a block and is not among its bytes; 0 if there is none.
+    /// Returns the length in bytes in the input of a final branch that is not among the block's bytes; 0 if there is
+    /// none.
     pub fn branch_len(&self, id: NodeId) -> u32 {
         self.node(id).origin().map_or(0, |origin| origin.branch_len)
     }
 
-    /// Size in bytes, with the branch that ends a block as long as it is in the input. Padding does not count.
+    /// Returns the size in bytes, including the final branch of a block with its length in the input. Excludes padding.
     pub fn size_with_branch(&self, id: NodeId) -> u32 {
         self.node(id).size + self.branch_len(id)
     }
 
-    /// Whether one node comes directly behind another in the input.
+    /// Whether one node directly follows another in the input.
     pub fn are_neighbours_in_input(&self, before: NodeId, behind: NodeId) -> bool {
         let (before, behind) = (self.node(before).origin(), self.node(behind).origin());
         before
@@ -114,38 +114,38 @@ impl Graph {
             .is_some_and(|(before, behind)| before.section == behind.section && before.end() == behind.offset)
     }
 
-    /// The section that the node lies in.
+    /// Returns the section that contains the node.
     pub fn section_of(&self, id: NodeId) -> &Section {
         &self.sections[self.node(id).section.get()]
     }
 
-    /// The input section that the node comes from; `None` if a pass made it.
+    /// Returns the input section of the node; `None` if a pass made it.
     pub fn input_of(&self, id: NodeId) -> Option<&InputSection> {
         self.node(id).origin().map(|origin| &self.inputs[origin.section.get()])
     }
 
-    /// The function.
+    /// Returns the function.
     pub fn function(&self, id: FunctionId) -> &Function {
         &self.functions[id.get()]
     }
 
-    /// The function of a block; `None` for a chunk.
+    /// Returns the function of a block; `None` for a chunk.
     pub fn function_of(&self, id: NodeId) -> Option<FunctionId> {
         self.block(id).map(|block| block.function)
     }
 
-    /// Whether the node is part of a function that a pass made of what others have in common ([`Function::is_outlined`]).
+    /// Whether the node is part of a function into which a pass outlined shared code ([`Function::is_outlined`]).
     pub fn is_outlined(&self, id: NodeId) -> bool {
         self.function_of(id).is_some_and(|function| self.function(function).is_outlined)
     }
 
-    /// Whether a block ends in a call of such a function.
+    /// Whether a block ends with a call of an outlined function.
     pub fn calls_outlined(&self, id: NodeId) -> bool {
         let callee = self.callee(id).and_then(|callee| self.resolve_node(callee.target));
         callee.is_some_and(|callee| self.is_outlined(callee))
     }
 
-    /// The block, unless the node is a chunk.
+    /// Returns the block, unless the node is a chunk.
     pub fn block(&self, id: NodeId) -> Option<&Block> {
         match &self.node(id).kind {
             NodeKind::Block(block) => Some(block),
@@ -153,7 +153,7 @@ impl Graph {
         }
     }
 
-    /// The chunk, unless the node is a block.
+    /// Returns the chunk, unless the node is a block.
     pub fn chunk(&self, id: NodeId) -> Option<&Chunk> {
         match &self.node(id).kind {
             NodeKind::Chunk(chunk) => Some(chunk),
@@ -166,7 +166,7 @@ impl Graph {
         self.chunk(id).is_some_and(|chunk| chunk.life == Life::Site(TableKind::UnwindIndex))
     }
 
-    /// The entries of ARM's index of unwind tables that are alive and about a function, each with that function.
+    /// Returns the live entries of ARM's index of unwind tables that are about a function, each with that function.
     pub fn unwind_entries(&self) -> impl Iterator<Item = (FunctionId, NodeId)> {
         let is_entry = |&id: &NodeId| self.node(id).live && self.is_unwind_entry(id);
         self.node_ids().filter(is_entry).filter_map(|entry| {
@@ -175,7 +175,7 @@ impl Graph {
         })
     }
 
-    /// Whether the node is a piece of a data section that was cut at its variables.
+    /// Whether the node is a piece of a data section that was split at its variables.
     pub fn is_cut_variable(&self, id: NodeId) -> bool {
         let section = self.section_of(id);
         section.nodes.len() > 1
@@ -183,36 +183,36 @@ impl Graph {
             && self.chunk(id).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced)
     }
 
-    /// The node's bytes.
+    /// Returns the node's bytes.
     pub fn bytes_of(&self, id: NodeId) -> &[u8] {
         let range = &self.node(id).bytes;
         &self.bytes[range.start as usize..range.end as usize]
     }
 
-    /// The node's references.
+    /// Returns the node's references.
     pub fn refs_of(&self, id: NodeId) -> &[Ref] {
         let range = &self.node(id).refs;
         &self.refs[range.start as usize..range.end as usize]
     }
 
-    /// The node's references, to redirect them. Their offsets must stay as they are.
+    /// Returns the node's references, to redirect them. Their offsets must not change.
     pub fn refs_of_mut(&mut self, id: NodeId) -> &mut [Ref] {
         let range = &self.nodes[id.get()].refs;
         &mut self.refs[range.start as usize..range.end as usize]
     }
 
-    /// The slots of a jump table, to redirect them.
+    /// Returns the slots of a jump table, to redirect them.
     pub fn slots_mut(&mut self, table: TableId) -> &mut [Ref] {
         let slots = self.slot_indices(table);
         &mut self.refs[slots]
     }
 
-    /// The slots of a jump table.
+    /// Returns the slots of a jump table.
     pub fn slots(&self, table: TableId) -> &[Ref] {
         &self.refs[self.slot_indices(table)]
     }
 
-    /// Where in the references of all nodes the slots of a jump table are.
+    /// Returns the indices of a jump table's slots among the references of all nodes.
     pub(crate) fn slot_indices(&self, table: TableId) -> Range<usize> {
         let JumpTable { chunk, range } = &self.tables[table.get()];
         let (refs, first) = (self.refs_of(*chunk), self.node(*chunk).refs.start as usize);
@@ -220,8 +220,8 @@ impl Graph {
         before(range.start)..before(range.end)
     }
 
-    /// The node that a target refers to, and the offset in bytes of the target in it; `None` if it is not
-    /// part of the program.
+    /// Returns the node that a target refers to, and the offset in bytes of the target in it; `None` if it is not part
+    /// of the program.
     pub fn resolve(&self, target: Target) -> Option<(NodeId, u32)> {
         match target {
             Target::Node(node) => Some((node, 0)),
@@ -232,7 +232,7 @@ impl Graph {
         }
     }
 
-    /// The node that a target refers to.
+    /// Returns the node that a target refers to.
     pub fn resolve_node(&self, target: Target) -> Option<NodeId> {
         self.resolve(target).map(|(node, _)| node)
     }
@@ -249,20 +249,20 @@ impl Graph {
         }
     }
 
-    /// The reference to the callee, of a block that ends in a direct call.
+    /// Returns the reference to the callee of a block that ends with a direct call.
     pub fn callee(&self, id: NodeId) -> Option<&Ref> {
         self.block(id)?;
         self.refs_of(id).iter().find(|reference| reference.role == Role::Callee)
     }
 
-    /// The reference of an entry of a weak table to its site.
+    /// Returns the reference of a weak table's entry to its site.
     pub fn site(&self, entry: NodeId) -> Option<&Ref> {
         self.refs_of(entry).iter().find(|reference| reference.role == Role::Site)
     }
 
     /// Whether a block uses the distance from its own address to another place, as position-independent code of i386
-    /// does (`call` a thunk that returns the program counter, add `_GLOBAL_OFFSET_TABLE_`). The number of bytes between
-    /// the call and the reference is then part of the addend and must not change.
+    /// does (it calls a thunk that returns the program counter, and adds `_GLOBAL_OFFSET_TABLE_`). The number of bytes
+    /// between the call and the reference is then part of the addend and must not change.
     pub fn knows_own_address(&self, id: NodeId) -> bool {
         let counts_from_itself = |reference: &Ref| match reference.class {
             RelocClass::Relative => reference.bias == 0,
@@ -273,12 +273,12 @@ impl Graph {
     }
 
     /// Whether a reference of a node makes the address of its target a value of the program. Direct branches, slots of
-    /// jump tables, and entries of tables about code do not: they name the next place of control. Nor is it so for the
-    /// literals that instructions read.
+    /// jump tables, and entries of tables about code do not: they are continuations of control. Literals that
+    /// instructions read do not either.
     pub fn takes_address(&self, id: NodeId, reference: &Ref) -> bool {
         let is_branch = match reference.class {
             RelocClass::Branch => reference.bias > 0,
-            // x86-64 computes addresses in this way, too.
+            // x86-64 uses this class for addresses, too.
             RelocClass::Relative => reference.bias > 0 && self.machine == Machine::I386,
             RelocClass::Literal => {
                 return reference.role == Role::Address && !self.reads_literal(id, reference);
@@ -293,7 +293,7 @@ impl Graph {
         reference.role == Role::Address && !(holds_code && is_branch)
     }
 
-    /// Whether the instruction of a block at a reference reads the literal that it refers to, and does not compute its
+    /// Whether the instruction of a block at a reference reads the literal that it refers to instead of computing its
     /// address. False for opaque code, whose instruction boundaries are unknown.
     fn reads_literal(&self, id: NodeId, reference: &Ref) -> bool {
         if self.block(id).is_none() {
@@ -304,12 +304,12 @@ impl Graph {
         self.isa().literal(bytes, address).is_some_and(|literal| literal.read.is_some())
     }
 
-    /// The encoding of a block's instructions; of other nodes, the machine's first one.
+    /// Returns the encoding of a block's instructions; for other nodes, the machine's first encoding.
     pub fn encoding(&self, id: NodeId) -> Encoding {
         self.function_of(id).map_or(Encoding::Main, |function| self.function(function).encoding)
     }
 
-    /// The function that a block is part of, or that data among its instructions belongs to.
+    /// Returns the function that contains a block, or that contains data among its instructions.
     pub fn owner(&self, id: NodeId) -> Option<FunctionId> {
         match &self.node(id).kind {
             NodeKind::Block(block) => Some(block.function),
@@ -317,12 +317,12 @@ impl Graph {
         }
     }
 
-    /// Whether a node is data among the instructions of its function, as literals are that these read by their distance.
+    /// Whether a node is data among the instructions of its function, such as a literal that they read by its distance.
     pub fn is_among_code(&self, id: NodeId) -> bool {
         self.chunk(id).is_some_and(|chunk| !chunk.code && chunk.function.is_some())
     }
 
-    /// For each function its blocks and the data among its instructions, in the order of the sections.
+    /// Returns for each function its blocks and the data among its instructions, in the order of the sections.
     pub fn owned(&self) -> Vec<Vec<NodeId>> {
         let mut owned = vec![Vec::new(); self.functions.len()];
         for &node in self.sections.iter().flat_map(|section| &section.nodes) {
@@ -333,18 +333,18 @@ impl Graph {
         owned
     }
 
-    /// The instruction set.
+    /// Returns the instruction set.
     pub fn isa(&self) -> &'static dyn Rewritable {
-        kisa::rewritable(self.machine).expect("lifting needed it already")
+        kisa::rewritable(self.machine).expect("lifting required a rewritable instruction set")
     }
 
-    /// How bytes have to lie for [`Contents::store_one`]; `None` if it is not known how to store to them on all processors
-    /// that the program is for.
+    /// Returns the layout of bytes for [`Contents::store_one`]; `None` if no store to them is known to work on all
+    /// processors of the program.
     pub fn store_layout(&self) -> Option<StoreLayout> {
         self.isa().store_layout(self.attributes.as_ref().map(|attributes| attributes.architecture))
     }
 
-    /// The symbols of code, in the order of the link.
+    /// Returns the symbols of code, in link order.
     pub fn code_names(&self) -> impl Iterator<Item = CodeName<'_>> {
         let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
         self.symbols.iter().enumerate().filter_map(move |(id, symbol)| {
@@ -361,12 +361,12 @@ impl Graph {
         })
     }
 
-    /// The symbols that lie in a node.
+    /// Returns the symbols in a node.
     pub fn names_in(&self, id: NodeId) -> impl Iterator<Item = &str> {
         self.placed_names().filter(move |(node, _)| *node == id).map(|(_, name)| name)
     }
 
-    /// The symbols that lie in each node.
+    /// Returns the symbols in each node.
     pub fn names_by_node(&self) -> Vec<Vec<&str>> {
         let mut names = vec![Vec::new(); self.nodes.len()];
         for (node, name) in self.placed_names() {
@@ -375,7 +375,7 @@ impl Graph {
         names
     }
 
-    /// Symbols with the nodes that they lie in, without those that only say how bytes are to be read.
+    /// Returns the symbols in nodes, each with its node, except mapping symbols.
     fn placed_names(&self) -> impl Iterator<Item = (NodeId, &str)> {
         self.symbols.iter().filter_map(|symbol| match symbol.place {
             SymbolPlace::Node(node, _) if content_behind(self.machine, &symbol.name).is_none() => {
@@ -385,7 +385,7 @@ impl Graph {
         })
     }
 
-    /// A node's name for people: function or symbol, else `object:section`, with an offset.
+    /// Returns a node's human-readable name: function or symbol, else `object:section`, with an offset.
     pub fn name_of(&self, id: NodeId) -> String {
         let node = self.node(id);
         let origin = match node.provenance {
@@ -397,7 +397,7 @@ impl Graph {
             let start = self.start_of(block.function).map_or(origin.offset, |start| start.offset);
             let offset = origin.offset.saturating_sub(start);
             if offset == 0 && function.entry() != id {
-                // The function begins with another block, which a pass made.
+                // The function begins with another block, made by a pass.
                 return format!("{}+0x0", function.name);
             }
             return with_offset(&function.name, offset);
@@ -406,7 +406,7 @@ impl Graph {
         with_offset(&format!("{}:{}", input.object, input.name), origin.offset)
     }
 
-    /// The place in the input of the first block of a function that comes from there.
+    /// Returns the input place of the first block of a function that comes from the input.
     pub fn start_of(&self, function: FunctionId) -> Option<&Origin> {
         self.function(function).blocks.iter().find_map(|&block| self.node(block).origin())
     }

@@ -4,24 +4,24 @@ use rustc_hash::FxHashMap;
 
 use crate::index::NodeId;
 
-/// One edit of a node, by how it moves places.
+/// One edit of a node, as a move of places.
 pub(super) enum Move {
-    /// The bytes from the first offset of a pair, up to that of the next, are now at the second. Offsets in bytes.
+    /// The bytes from the first offset of a pair, up to the first offset of the next, are now at the second. Offsets in
+    /// bytes.
     Within(Vec<(u32, u32)>),
-    /// What is at this offset in bytes, or behind it, is in another node now.
+    /// The bytes from this offset on are now in another node.
     Split(u32, NodeId),
-    /// Uses of the first byte, but for those by this other node, refer to that other node now.
+    /// Uses of the first byte now refer to this other node, except for uses by the other node itself.
     Start(NodeId),
-    /// Uses of any place refer to the same place in that other node now, except for those that are about the instruction
-    /// there.
+    /// Uses of any place now refer to the same place in this other node, except for uses of the instruction there.
     Merged(NodeId),
 }
 
-/// A use of a place: who refers to it, and to what there.
+/// A use of a place: the user and the kind of use.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Use {
     pub from: Option<NodeId>,
-    /// It refers to the instruction there, even if new code has been put in front of that.
+    /// It refers to the instruction there, even if new code has been inserted before it.
     pub instruction: bool,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Use {
 pub(super) struct Moves {
     /// For each node, the edits that move its places, each with its number.
     by_node: FxHashMap<NodeId, Vec<(u32, Move)>>,
-    /// How many edits there are.
+    /// The number of edits.
     edits: u32,
-    /// For each second part of a block that was split, that block.
+    /// For the second part of each split block, the first part.
     split_off: FxHashMap<NodeId, NodeId>,
 }
 
@@ -51,7 +51,7 @@ impl Moves {
         self.by_node.entry(node).or_default().push((self.edits, change));
     }
 
-    /// Where a place within a node is now.
+    /// Returns the new position of a place within a node.
     pub fn place_of(&self, node: NodeId, offset: i64, by: Use) -> (NodeId, i64) {
         let (mut node, mut offset) = (node, offset);
         let mut moves = self.after(node, 0);
@@ -80,7 +80,7 @@ impl Moves {
         (node, offset)
     }
 
-    /// The edits of a node that come after an edit, given by its number.
+    /// Returns the edits of a node after the edit with this number.
     fn after(&self, node: NodeId, edit: u32) -> &[(u32, Move)] {
         let moves = self.by_node.get(&node).map_or(&[][..], Vec::as_slice);
         &moves[moves.partition_point(|&(number, _)| number <= edit)..]
@@ -91,9 +91,9 @@ impl Moves {
         std::iter::successors(node, |part| self.split_off.get(part).copied()).any(|part| part == of)
     }
 
-    /// The last part of a node that may have been split.
+    /// Returns the last part of a node that may have been split.
     pub fn last_part(&self, node: NodeId) -> NodeId {
-        // The second part of a split has the end of the node, so that the first split of a node leads to it.
+        // The second part of a split has the end of the node, so the first split of a node leads to it.
         let rest = |&part: &NodeId| {
             self.by_node.get(&part)?.iter().find_map(|(_, change)| match change {
                 Move::Split(_, rest) => Some(*rest),

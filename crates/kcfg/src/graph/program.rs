@@ -1,4 +1,4 @@
-//! What a program has besides nodes: sections, functions, symbols, jump tables, roots.
+//! The parts of a program besides nodes: sections, functions, symbols, jump tables, roots.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -14,14 +14,14 @@ use crate::carried::HAND_WRITTEN;
 use crate::index::{NodeId, SectionId, SymbolId};
 use crate::special::RootReason;
 
-/// An input section: what nodes come from.
+/// An input section, from which nodes come.
 #[derive(Clone, Debug)]
 pub struct InputSection {
     /// Name in the object.
     pub name: Arc<str>,
     /// The object: a path, or `archive(member)`.
     pub object: Arc<str>,
-    /// Which object of the program that is.
+    /// The number of that object in the program.
     pub object_index: ObjectIndex,
     /// Size in bytes.
     pub size: u32,
@@ -42,7 +42,7 @@ pub struct Section {
     pub entsize: u64,
     /// The signature of the COMDAT group that it belongs to.
     pub group: Option<SymbolId>,
-    /// Whether it is data that is not cut at its variables: hand-written, or with a label of `asm`.
+    /// Whether it is data that is not split at its variables: hand-written, or with a label of `asm`.
     pub whole: bool,
     /// The section by which the linker orders this one (`SHF_LINK_ORDER`).
     pub order: Option<SectionId>,
@@ -51,7 +51,7 @@ pub struct Section {
 }
 
 impl Section {
-    /// A section of writable data without nodes, given its name and `sh_type`.
+    /// Creates a section of writable data without nodes, with this name and `sh_type`.
     pub fn writable(name: &str, kind: u32) -> Section {
         Section {
             name: name.into(),
@@ -66,7 +66,7 @@ impl Section {
         }
     }
 
-    /// The `st_type` of a symbol for a place in it: GNU ld takes no other for variables of threads.
+    /// Returns the `st_type` of a symbol for a place in it: for thread-local variables, GNU ld accepts only one type.
     pub(crate) fn kind_of_place(&self) -> u8 {
         if self.flags & u64::from(SHF_TLS) != 0 { STT_TLS } else { STT_NOTYPE }
     }
@@ -75,19 +75,19 @@ impl Section {
 /// A function of compiler-made code.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Name, of the symbol that defines it, or `section+offset` where there is none.
+    /// Name of the symbol that defines it, or `section+offset` if there is none.
     pub name: String,
-    /// How its instructions are encoded.
+    /// The encoding of its instructions.
     pub encoding: Encoding,
     /// Its blocks, in the order of the input; the first is the entry.
     pub blocks: Vec<NodeId>,
-    /// Whether a pass made it of instructions that other functions have, and that they call instead: it works on their frames,
-    /// keeps to no calling convention, and has no symbol.
+    /// Whether a pass made it of instructions that other functions share, and that they call instead: it works on their
+    /// frames, follows no calling convention, and has no symbol.
     pub is_outlined: bool,
 }
 
 impl Function {
-    /// Its first block.
+    /// Returns its first block.
     pub fn entry(&self) -> NodeId {
         self.blocks[0]
     }
@@ -119,14 +119,14 @@ pub struct Symbol {
     pub size: u64,
     /// Whether it is a function in Thumb code.
     pub thumb: bool,
-    /// Where it is.
+    /// Its place.
     pub place: SymbolPlace,
-    /// A weak definition that another one overrides: it is known here by its name, and in the link by none.
+    /// A weak definition that another one overrides. Its name is used here, but not in the link.
     pub overridden: bool,
 }
 
 impl Symbol {
-    /// A local symbol without name, type and size, which lies nowhere.
+    /// Creates a local symbol without name, type, size and place.
     pub fn unnamed() -> Symbol {
         Symbol {
             name: String::new(),
@@ -142,31 +142,31 @@ impl Symbol {
     }
 }
 
-/// A symbol of code. Name, file and number say which function it is in every link of the same objects.
+/// A symbol of code. Name, file and number identify the function in every link of the same objects.
 #[derive(Clone, Copy, Debug)]
 pub struct CodeName<'g> {
     /// The number of the symbol.
     pub id: SymbolId,
     /// The symbol.
     pub symbol: &'g Symbol,
-    /// How many symbols of code of the same name and file come before it.
+    /// Number of code symbols with the same name and file that precede it.
     pub nth: u32,
-    /// The node that it lies in.
+    /// The node that contains it.
     pub node: NodeId,
     /// Its offset in bytes there.
     pub offset: u32,
 }
 
-/// Where a symbol is.
+/// The place of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SymbolPlace {
-    /// Outside of the program: the linker script, an object linked beside, or nowhere.
+    /// Outside the program: in the linker script, in an object that the final link adds, or nowhere.
     Undefined,
-    /// Wherever the linker makes room for it (`SHN_COMMON`), with this alignment in bytes.
+    /// Allocated by the linker (`SHN_COMMON`), with this alignment in bytes.
     Common(u64),
     /// A number.
     Absolute(u64),
-    /// So many bytes into a node; at a node's size, behind its end.
+    /// At an offset in bytes in a node; at the node's size, the symbol is at its end.
     Node(NodeId, u32),
 }
 
@@ -179,13 +179,13 @@ pub struct JumpTable {
     pub range: Range<u32>,
 }
 
-/// What the section `.note.GNU-stack` of the objects says of the program's stack. The linker takes the least strict of
-/// them (GNU ld, option `-z execstack`).
+/// The requirement of the objects' `.note.GNU-stack` sections for the program's stack. The linker takes the least
+/// strict of them (GNU ld, option `-z execstack`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StackNote {
     /// Every object has one: nothing needs an executable stack.
     NotExecutable,
-    /// An object has none; what that means is the linker's choice.
+    /// An object has none; the meaning of that is the linker's choice.
     Missing,
     /// An object needs an executable stack: it makes trampolines for nested functions.
     Executable,
@@ -194,27 +194,27 @@ pub enum StackNote {
 /// A node that is alive by itself.
 #[derive(Clone, Debug)]
 pub struct Root {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// What of it is meant, in bytes from its start.
+    /// The part of the node that is needed, in bytes from its start.
     pub range: Range<u32>,
-    /// Why.
+    /// The reason.
     pub reason: RootReason,
 }
 
-/// Code that is carried as it is.
+/// Opaque code.
 #[derive(Clone, Debug)]
 pub struct Opaque {
     /// The chunk that holds it.
     pub node: NodeId,
     /// Function, or section of hand-written code.
     pub name: String,
-    /// Why, in a few words.
+    /// A short reason.
     pub reason: &'static str,
 }
 
 impl Graph {
-    /// Opaque code by function: a chunk of compiled code comes once for each function in it.
+    /// Returns the opaque code by function: a chunk of compiled code occurs once for each function in it.
     pub fn opaque_functions(&self) -> Vec<Opaque> {
         let mut functions: BTreeMap<NodeId, BTreeMap<u32, &str>> = BTreeMap::new();
         for symbol in self.symbols.iter().filter(|symbol| symbol.kind == STT_FUNC) {

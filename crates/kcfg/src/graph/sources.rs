@@ -1,4 +1,4 @@
-//! The input that the code of a node comes from, as far as the node's own origin does not say it.
+//! The input of a node's code, as far as the node's own origin does not give it.
 
 use rustc_hash::FxHashMap;
 
@@ -22,29 +22,29 @@ pub struct Sources {
     /// The code that was merged into a node, by node.
     merged: FxHashMap<NodeId, Vec<MergedCode>>,
     /// The instructions of edited blocks, by block: pairs of an offset in the block and one in the input section, by
-    /// rising offset. An instruction between two pairs is as far from the first as in the input.
+    /// ascending offset. An instruction between two pairs is as far from the first as in the input.
     moved: FxHashMap<NodeId, Vec<(u32, u32)>>,
 }
 
 impl Sources {
-    /// The place of a symbol in the input, as an offset in bytes in a section; `None` if it had none there.
+    /// Returns the place of a symbol in the input, as an offset in bytes in a section; `None` if it had none there.
     pub fn place_of(&self, symbol: SymbolId) -> Option<(InputId, u32)> {
         self.symbols.get(symbol.get()).copied().flatten()
     }
 
-    /// The code that was merged into a node.
+    /// Returns the code that was merged into a node.
     pub fn merged(&self, node: NodeId) -> &[MergedCode] {
         self.merged.get(&node).map_or(&[], Vec::as_slice)
     }
 
-    /// The instructions of a block that are not where the block's origin puts them: pairs of an offset in the block and
-    /// one in the input section, in bytes, by rising offset.
+    /// Returns the instructions of a block that are not where the block's origin puts them: pairs of an offset in the
+    /// block and one in the input section, in bytes, by ascending offset.
     pub fn moved(&self, block: NodeId) -> &[(u32, u32)] {
         self.moved.get(&block).map_or(&[], Vec::as_slice)
     }
 
-    /// Records that a node represents another one, and all that the other one represented. `own` is the code of the other
-    /// one itself, if it is from the input.
+    /// Records that a node represents another one, and everything that the other one represented. `own` is the code of
+    /// the other one itself, if it is from the input.
     pub(super) fn merge(&mut self, of: NodeId, own: Option<MergedCode>, into: NodeId) {
         let earlier = self.merged.get(&of).cloned().unwrap_or_default();
         self.merged.entry(into).or_default().extend(own.into_iter().chain(earlier));
@@ -62,7 +62,7 @@ impl Sources {
         for old in starts {
             let input = at(&before, old);
             let new = if moved.is_empty() { old } else { at_or_same(moved, old) };
-            // Nothing is left of the instructions before this one if they are as far on as it.
+            // Earlier instructions that are now at or after the new offset have no bytes left.
             after.retain(|&(offset, _)| offset < new);
             after.push((new, input));
         }
@@ -72,7 +72,7 @@ impl Sources {
         }
     }
 
-    /// Records that the second part of a node is a node of its own.
+    /// Records that the second part of a node is a separate node.
     pub(super) fn split(&mut self, node: NodeId, at_offset: u32, rest: NodeId) {
         if let Some(merged) = self.merged.get_mut(&node) {
             let second = merged.iter_mut().filter(|code| at_offset < code.origin.size).map(|code| {
@@ -95,7 +95,7 @@ impl Sources {
             let second = later.map(|(offset, input)| (offset - at_offset, input));
             let second: Vec<(u32, u32)> = std::iter::once((0, input)).chain(second).collect();
             self.moved.insert(rest, second);
-            // The first part may be code that a pass put in front.
+            // The first part may be code that a pass inserted.
             if !moved.is_empty() {
                 self.moved.insert(node, moved);
             }
@@ -104,7 +104,7 @@ impl Sources {
 }
 
 impl Graph {
-    /// Records the places of all symbols as those of the input.
+    /// Records the current places of all symbols as their places in the input.
     pub(crate) fn record_symbol_places(&mut self) {
         let place = |place| match place {
             SymbolPlace::Node(node, offset) => {
@@ -116,14 +116,14 @@ impl Graph {
     }
 }
 
-/// The input offset of the instruction at an offset.
+/// Returns the input offset of the instruction at an offset.
 fn at(pairs: &[(u32, u32)], offset: u32) -> u32 {
     let before = pairs.partition_point(|&(start, _)| start <= offset);
     let (start, input) = pairs[before.saturating_sub(1)];
     input.wrapping_add(offset).wrapping_sub(start)
 }
 
-/// The same, where nothing moves before the first pair.
+/// Returns the same; offsets before the first pair do not move.
 fn at_or_same(pairs: &[(u32, u32)], offset: u32) -> u32 {
     if pairs[0].0 <= offset { at(pairs, offset) } else { offset }
 }
@@ -144,7 +144,7 @@ mod tests {
         // Instructions of 2, 3, 2 and 4 bytes; the second one is removed, the third one becomes shorter.
         sources.edit(block, Some(&origin(100, 11)), &[(0, 0), (2, 2), (5, 2), (7, 3), (11, 7)]);
         assert_eq!(sources.moved(block), [(0, 100), (2, 105), (3, 107)]);
-        // Five bytes are put in front.
+        // Five bytes are inserted at the start.
         sources.edit(block, Some(&origin(100, 11)), &[(0, 5)]);
         assert_eq!(sources.moved(block), [(5, 100), (7, 105), (8, 107)]);
         let rest = NodeId::from(2);

@@ -1,8 +1,8 @@
 /*!
 The invariants of a graph, which hold before and after every pass.
 
-[`Graph::verify`] checks all of them, a function for each kind of invariant. The error names the node that breaks one, how,
-and what the node comes from.
+[`Graph::verify`] checks all of them, with a function for each kind. The error names the node that breaks one, the
+problem, and the node's origin.
 */
 
 mod ids;
@@ -21,9 +21,9 @@ use crate::index::{NodeId, TableId};
 pub struct Broken {
     /// The node.
     pub node: NodeId,
-    /// Its name for people.
+    /// Its human-readable name.
     pub name: String,
-    /// How it breaks the invariant.
+    /// The broken invariant.
     pub problem: String,
 }
 
@@ -34,7 +34,7 @@ impl Graph {
     /// The first node that breaks one.
     pub fn verify(&self) -> Result<(), Broken> {
         let verifier = Verifier { graph: self };
-        // Before any id is followed.
+        // Check this before following any id.
         verifier.ids()?;
         verifier.order()?;
         verifier.symbols()?;
@@ -60,8 +60,8 @@ struct Verifier<'g> {
 type Verdict = Result<(), Broken>;
 
 impl Verifier<'_> {
-    /// Every node is listed once, by its own section, and every block once, by its own function. A glued node lies
-    /// directly behind the node that it is glued to.
+    /// Every node is listed once, by its own section, and every block once, by its own function. A glued node is
+    /// directly after the node that it is glued to.
     fn order(&self) -> Verdict {
         let graph = self.graph;
         let mut listed = vec![false; graph.nodes.len()];
@@ -75,7 +75,7 @@ impl Verifier<'_> {
                 self.check(
                     id,
                     glued.is_none() || glued == before,
-                    || "glued to a node that does not lie in front of it",
+                    || "glued to a node that is not directly before it",
                 )?;
                 before = if node.live { Some(id) } else { before };
             }
@@ -97,7 +97,7 @@ impl Verifier<'_> {
             .map_or(Ok(()), |id| self.check(id, false, || "no function lists it"))
     }
 
-    /// Slots of jump tables lie within their chunks and fill their ranges.
+    /// Slots of jump tables are within their chunks and fill their ranges.
     fn tables(&self) -> Verdict {
         for (i, table) in self.graph.tables.iter().enumerate() {
             let slots = self.graph.slots(TableId::from(i));
@@ -125,7 +125,7 @@ impl Verifier<'_> {
         self.check(
             id,
             refs.iter().all(|reference| end(reference) <= node.size),
-            || "a reference behind its end",
+            || "a reference after its end",
         )?;
         self.check(id, refs.is_sorted_by_key(|reference| reference.offset), || "references out of order")
     }
@@ -135,7 +135,7 @@ impl Verifier<'_> {
         section.kind == goblin::elf::section_header::SHT_NOBITS
     }
 
-    /// What is alive refers to what is alive, except by slots of jump tables, which are left when their jump is removed.
+    /// Live nodes refer only to live nodes, except by slots of jump tables, which remain when their jump is removed.
     fn references(&self, id: NodeId) -> Verdict {
         let graph = self.graph;
         for reference in graph.refs_of(id) {
@@ -145,7 +145,7 @@ impl Verifier<'_> {
                     .get(table.get())
                     .is_some_and(|table| table.chunk == id && table.range.contains(&reference.offset));
                 self.check(id, own, || {
-                    format!("the reference at {} is no slot of its table", reference.offset)
+                    format!("the reference at {} is not a slot of its table", reference.offset)
                 })?;
                 continue;
             }
@@ -158,7 +158,7 @@ impl Verifier<'_> {
     }
 
     /// Successors are alive, and the last instruction of the block fits its terminator. A fixed block comes from the
-    /// input, and is not longer than it was there.
+    /// input, and is not longer than there.
     fn block(&self, id: NodeId, block: &Block) -> Verdict {
         let graph = self.graph;
         if !graph.node(id).live {
@@ -181,7 +181,7 @@ impl Verifier<'_> {
         }
         let starts = instruction_starts(graph, id);
         let last = starts.as_ref().map(|(_, last)| *last);
-        self.check(id, starts.is_some(), || "its bytes are no instructions")?;
+        self.check(id, starts.is_some(), || "its bytes are not instructions")?;
         let fits = match &block.end {
             Terminator::Call { .. } => matches!(last, Some(Some(Flow::Direct { .. }))),
             Terminator::IndirectCall { .. } => last == Some(Some(Flow::IndirectCall)),
@@ -216,7 +216,7 @@ impl Verifier<'_> {
         })
     }
 
-    /// Symbols lie within their nodes, or behind their ends.
+    /// Symbols are within their nodes, or at their ends.
     fn symbols(&self) -> Verdict {
         for symbol in &self.graph.symbols {
             if let SymbolPlace::Node(id, offset) = symbol.place {
@@ -239,7 +239,7 @@ impl Verifier<'_> {
         Ok(())
     }
 
-    /// Every block with a counter that is alive has that counter: the array is alive, and long enough.
+    /// Every live instrumented block has its counter: the array is alive, and long enough.
     fn counters(&self) -> Verdict {
         let Some(Counters { symbol, blocks }) = &self.graph.counters else { return Ok(()) };
         let array = match self.graph.symbols[symbol.get()].place {
@@ -262,8 +262,8 @@ impl Verifier<'_> {
     }
 }
 
-/// The offsets in bytes of the instructions of a block, and the control flow of the last; `None` if they cannot be
-/// decoded.
+/// Returns the offsets in bytes of the instructions of a block, and the control flow of the last; `None` if they cannot
+/// be decoded.
 fn instruction_starts(graph: &Graph, id: NodeId) -> Option<(Vec<u32>, Option<Flow>)> {
     let (mut starts, mut last) = (Vec::new(), None);
     for step in graph.decode(id) {

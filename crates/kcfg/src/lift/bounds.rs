@@ -1,11 +1,11 @@
 /*!
-Bounds of registers: how large an index can be at a given place.
+Bounds of registers: the largest index at a given place.
 
-Values are followed ([`kflow::values`]) through the blocks in front of the place, as far back as there is only one way
-in, so that every comparison among them had to come out right for control to get there. What bounds the index is such
-a comparison, a mask, or a load of a narrow field. Compilers also compare a field of memory and load it only then
-(`cmpl $4, 8(%esi); ja …; mov 8(%esi), %eax`), and compare the low byte of an index that a narrow load has
-zero-extended before; both are known to be the same value.
+Values are followed ([`kflow::values`]) through the blocks before the place, back as long as the predecessor is unique,
+so every comparison in them must have had the known outcome. An index is bounded by such a comparison, by a mask, or by
+a load of a narrow field. Compilers also compare a field of memory and only then load it (`cmpl $4, 8(%esi); ja …; mov
+8(%esi), %eax`), and compare the low byte of an index that a narrow load has zero-extended before; both are known to be
+the same value.
 */
 
 use crate::edges::Predecessors;
@@ -14,11 +14,11 @@ use crate::index::NodeId;
 use kflow::values::{Names, Site, State};
 use kisa::{Condition, Reg, low_mask};
 
-/// How many blocks to walk back in search of a bound.
+/// Maximum number of blocks to walk back in search of a bound.
 const MAX_BLOCKS: usize = 8;
 
-/// The largest value that `reg` can have in front of instruction `before` of a block (`usize::MAX`: at its
-/// end), if the code up to there bounds it.
+/// Returns the largest possible value of `reg` before instruction `before` of a block (`usize::MAX`: at its end), if
+/// the code up to there bounds it.
 pub(super) fn upper_bound(
     graph: &Graph,
     predecessors: &Predecessors,
@@ -44,8 +44,7 @@ pub(super) fn upper_bound(
     (high < low_mask(graph.machine.word_size())).then_some(high)
 }
 
-/// A block and those that control comes through one after the other to get there, the last one first, each with what
-/// has to hold of the last comparison in front of it.
+/// Returns the single-predecessor chain that leads to a block, innermost first, with the branch condition of each edge.
 fn chain_to(
     graph: &Graph,
     predecessors: &Predecessors,
@@ -70,7 +69,7 @@ fn chain_to(
         });
         chain.push((node, before.and_then(|(_, condition)| condition)));
         match before {
-            // A loop that control does not come into.
+            // A loop without an entry.
             Some((previous, _)) if chain.iter().any(|&(known, _)| known == previous) => break,
             Some((previous, _)) => node = previous,
             None => break,

@@ -1,5 +1,4 @@
-//! Decoding the code sections of one object: where instructions begin, which functions there are, and
-//! where blocks have to begin.
+//! Decodes the code sections of one object: finds the instructions, the functions, and the starts of blocks.
 
 mod addresses;
 mod distances;
@@ -19,43 +18,43 @@ use super::mapping::Mapping;
 use super::names::SectionNames;
 use crate::carried::Carried;
 
-/// A code section, cut into functions and instructions.
+/// A code section, split into functions and instructions.
 pub(super) struct CodeSection {
     /// Instructions of all functions, in order.
     pub insns: Vec<PlacedInsn>,
     /// Data within functions, in order.
     pub data: Vec<DataPart>,
-    /// Functions and other runs of code, in order, without the padding between them.
+    /// Functions and other ranges of code, in order, without the padding between them.
     pub spans: Vec<Span>,
-    /// Offsets at which a block has to begin.
+    /// Offsets at which a block must begin.
     pub leaders: Vec<u32>,
-    /// Offsets that a branch goes to, in order: a patch site must not extend across one.
+    /// Offsets of branch targets, in order: a patch site must not extend across one.
     pub branch_targets: Vec<u32>,
-    /// Offsets of fields by which a function refers to a place in itself other than as the target of a branch.
+    /// Offsets of fields by which a function refers to a place in itself, other than as a branch target.
     pub refers_to_itself: Vec<u32>,
-    /// Places to which data or code refers by the symbol of the section and an offset.
+    /// Places that data or code refers to by the symbol of the section and an offset.
     pub referred_by_offset: Vec<u32>,
-    /// Whether the object lists the code that was carried whole.
+    /// Whether the object lists its opaque code.
     pub lists_carried: bool,
-    /// Instructions that refer to a place near by, and these places, by offset.
+    /// Instructions that refer to a nearby place, and these places, by offset.
     literals: Vec<(u32, u32)>,
-    /// Functions, by offset, and places outside of each that it may compute by a distance from itself.
+    /// Functions, by offset, with the places outside of each that it may compute by a distance from itself.
     distances: Vec<(u32, u32)>,
-    /// The functions, by offset, that may compute a place in themselves by a distance.
+    /// Functions, by offset, that may compute a place in themselves by a distance.
     inner_distances: Vec<u32>,
-    /// Those of the places near by whose content is only passed on to other functions, in order.
+    /// The nearby places whose content is only passed to other functions, in order.
     passed_on: Vec<u32>,
-    /// Offsets of jumps by a table of addresses among the instructions.
+    /// Offsets of jumps through a table of addresses among the instructions.
     table_jumps: Vec<u32>,
-    /// Those that need the next instruction and the table directly after them.
+    /// The jumps among these that need the next instruction and the table directly after them.
     pub fixed_tables: Vec<u32>,
-    /// Offsets of computed jumps that are not indirect jump instructions: jumps to retpolines, and returns to an
-    /// address that was put on the stack.
+    /// Offsets of computed jumps other than indirect jump instructions: jumps to retpolines, and returns to an address
+    /// that was put on the stack.
     computed_jumps: Vec<u32>,
-    /// This is the section of the trampolines of static calls, each of which is a `jmp` or `ret`, and a marker behind it
+    /// Whether this is the section of static-call trampolines, each of which is a `jmp` or `ret` and a marker after it
     /// that never runs.
     trampolines: bool,
-    /// Why the section has to stay whole, if it has to.
+    /// The reason why the whole section is opaque, if it is.
     pub opaque: Option<&'static str>,
 }
 
@@ -65,9 +64,9 @@ pub(super) struct PlacedInsn {
     pub offset: u32,
     pub insn: Insn,
     pub encoding: Encoding,
-    /// The condition that another instruction puts on it (`it` of Thumb code), by the machine's own number.
+    /// The condition that another instruction applies to it (`it` of Thumb code), by the machine's own number.
     pub predicate: Option<u8>,
-    /// The encoding of the code that a direct branch goes to.
+    /// The encoding of the target of a direct branch.
     pub target_encoding: Encoding,
 }
 
@@ -76,36 +75,36 @@ impl PlacedInsn {
         self.offset + u32::from(self.insn.len)
     }
 
-    /// The offset as an address that says how it is encoded, and on which condition it happens.
+    /// Returns the offset as an address that also carries its encoding and condition.
     pub fn address(&self) -> u64 {
         let address = self.encoding.address(self.offset.into());
         self.predicate.map_or(address, |condition| kisa::arm::predicated(address, condition))
     }
 
-    /// Whether another instruction puts a condition on it.
+    /// Whether another instruction makes it conditional.
     pub fn is_predicated(&self) -> bool {
         self.predicate.is_some()
     }
 
-    /// Whether control may go on behind it although it goes elsewhere, too, other than by coming back.
+    /// Whether execution may continue after it although it transfers control without returning.
     pub fn is_conditional(&self) -> bool {
         let branch =
             matches!(self.insn.flow, Flow::Direct { branch, .. } if branch.kind == BranchKind::Conditional);
         branch || self.insn.conditional
     }
 
-    /// The target of a direct branch, as an offset in the section.
+    /// Returns the target of a direct branch, as an offset in the section.
     pub fn target(&self) -> Option<u32> {
         match self.insn.flow {
             Flow::Direct { target, .. } => {
-                // The bit says how the code there is encoded.
+                // The bit gives the encoding of the target.
                 Some(target as u32 & !u32::from(self.target_encoding == Encoding::Thumb))
             }
             _ => None,
         }
     }
 
-    /// The same, if the field of the branch says it, and no relocation fills that.
+    /// Returns the target, if the field of the branch contains it, without a relocation.
     pub fn encoded_target(&self, relocs: &[Reloc]) -> Option<u32> {
         match self.insn.flow {
             Flow::Direct { field_offset, .. }
@@ -119,7 +118,7 @@ impl PlacedInsn {
 }
 
 impl CodeSection {
-    /// Decodes a section of compiler-made code, except for the parts that the object lists as carried whole.
+    /// Decodes a section of compiler-made code, except for the parts that the object lists as opaque.
     pub fn decode(
         isa: &dyn Rewritable,
         object: &Object<'_>,
@@ -158,8 +157,8 @@ impl CodeSection {
             match reader.read(span, &mut code.insns, &mut code.data) {
                 Decoded::Plain => {}
                 Decoded::Odd(reason) => span.opaque = span.opaque.or(Some(reason)),
-                // Code behind these bytes is not decoded, and may branch to other functions without a relocation.
-                Decoded::Not => code.opaque = Some("bytes that are no instructions"),
+                // Code after these bytes is not decoded, and may branch to other functions without a relocation.
+                Decoded::Not => code.opaque = Some("bytes that are not instructions"),
             }
         }
         code.check_fields(isa, object.machine, section);
@@ -174,13 +173,13 @@ impl CodeSection {
         code
     }
 
-    /// The instruction that contains the byte at `offset`.
+    /// Returns the instruction that contains the byte at `offset`.
     pub fn insn_containing(&self, offset: u32) -> Option<&PlacedInsn> {
         let after = self.insns.partition_point(|placed| placed.offset <= offset);
         self.insns[..after].last().filter(|placed| offset < placed.end())
     }
 
-    /// The direct branch whose displacement is the field at `offset`: where it begins, and of what kind it is.
+    /// Returns the start and the kind of the direct branch whose displacement is the field at `offset`.
     pub fn branch_at(&self, offset: u32) -> Option<(u32, BranchKind)> {
         let placed = self.insn_containing(offset)?;
         match placed.insn.flow {
@@ -193,25 +192,24 @@ impl CodeSection {
         }
     }
 
-    /// The data in a function that contains the byte at `offset`.
+    /// Returns the data in a function that contains the byte at `offset`.
     pub fn data_containing(&self, offset: u32) -> Option<&DataPart> {
         let after = self.data.partition_point(|part| part.start <= offset);
         self.data[..after].last().filter(|part| offset < part.end)
     }
 
-    /// The data in a function in front of which the code, or its padding, ends at `offset`.
+    /// Returns the data in a function that follows the code, or the padding, up to `offset`.
     pub fn data_behind(&self, offset: u32) -> Option<usize> {
         self.data.binary_search_by_key(&offset, |part| part.padding).ok()
     }
 
-    /// The span that contains the byte at `offset`.
+    /// Returns the span that contains the byte at `offset`.
     pub fn span_containing(&self, offset: u32) -> Option<usize> {
         let after = self.spans.partition_point(|span| span.start <= offset);
         after.checked_sub(1).filter(|&i| offset < self.spans[i].end)
     }
 
-    /// Bytes from the field at `offset` to the end of its instruction, from which x86 counts
-    /// displacements.
+    /// Returns the bytes from the field at `offset` to the end of its instruction, from which x86 counts displacements.
     pub fn bias(&self, offset: u32, width: u8) -> u8 {
         match self.insn_containing(offset) {
             Some(placed) => (placed.end() - offset) as u8,
@@ -224,7 +222,7 @@ impl CodeSection {
         self.insn_containing(offset).is_some_and(|placed| placed.offset != offset)
     }
 
-    /// The instructions in a range of offsets that refer to a place near by, and these places.
+    /// Returns the instructions in a range of offsets that refer to a nearby place, and these places.
     pub fn literals_in(&self, range: Range<u32>) -> impl Iterator<Item = &(u32, u32)> {
         let from = self.literals.partition_point(|&(at, _)| at < range.start);
         self.literals[from..].iter().take_while(move |&&(at, _)| at < range.end)
@@ -252,11 +250,11 @@ impl CodeSection {
             }
             self.branch_targets.push(target);
             if self.changes_encoding_within(offset, target, encoding) {
-                self.opaque = Some("a branch to code in another encoding than it says");
+                self.opaque = Some("a branch with the wrong encoding for its target");
             }
             match kind {
                 BranchKind::Call => self.add_call(Some(offset), target),
-                // What is left behind a trap.
+                // A leftover branch after a trap.
                 _ if self.insn_containing(target).is_none() && is_literal(&self.data, target) => {}
                 _ => self.add_reference(target),
             }
@@ -264,8 +262,8 @@ impl CodeSection {
         self.branch_targets.sort_unstable();
     }
 
-    /// Whether a branch finds another encoding at its target than it expects, or changes the encoding on the way to a place
-    /// that is no entry of a function. (The linker encodes a branch for the encoding that the symbol of the function has.)
+    /// Whether a branch expects another encoding at its target, or changes the encoding on the way to a place that is
+    /// not the entry of a function. (The linker encodes a branch for the encoding in the symbol of the function.)
     fn changes_encoding_within(&self, from: u32, target: u32, encoding: Encoding) -> bool {
         let Some(to) = self.insn_containing(target) else { return false };
         let own = self.insn_containing(from).map(|placed| placed.encoding);
@@ -274,7 +272,8 @@ impl CodeSection {
     }
 
     /// Makes a function opaque if the field of a relocation is not an immediate or a displacement of one instruction:
-    /// the linker then changes the instructions that are decoded here. Nor may one move that is part of an addend.
+    /// the linker then changes the instructions that are decoded here. Also makes a function opaque if an instruction's
+    /// position is part of an addend.
     fn check_fields(&mut self, isa: &dyn Rewritable, machine: Machine, section: &kelf::Section<'_>) {
         for reloc in section.relocs.iter().filter(|reloc| reloc.width > 0) {
             let offset = reloc.offset as u32;
@@ -288,7 +287,7 @@ impl CodeSection {
                 matches!(part.kind, DataKind::Literals(_)) && reloc.class != RelocClass::Branch
             });
             if !constant && !literal {
-                self.make_opaque(span, "a relocation that is no operand of an instruction");
+                self.make_opaque(span, "a relocation that is not an operand of an instruction");
             } else if kelf::reloc::counts_from_place(machine, reloc.r_type) {
                 self.make_opaque(span, "a distance from an instruction to a literal");
             }
@@ -296,7 +295,7 @@ impl CodeSection {
     }
 }
 
-/// The relocation of the field at `offset`.
+/// Returns the relocation of the field at `offset`.
 pub(super) fn reloc_at(relocs: &[Reloc], offset: u32) -> Option<&Reloc> {
     let i = relocs.partition_point(|reloc| reloc.offset < u64::from(offset));
     relocs[i..]

@@ -1,10 +1,10 @@
 /*!
-Reading the instructions of a function, and telling them from data among them.
+Decodes the instructions of a function, and separates them from data among them.
 
-On ARM, functions hold data: literals, which instructions read by their distance, and tables of distances behind a jump.
-Mapping symbols tell code from data ([`super::mapping`]), except that instructions written as data in inline `asm` look
-like data (`BUG()` of the kernel is a `.short`). Such a place is code if control gets there: from the instruction in
-front of it, by a branch, or because a table about code is about it.
+On ARM, functions contain data: literals, which instructions read by their distance, and tables of distances after a
+jump. Mapping symbols mark code and data ([`super::mapping`]), but instructions written as data in inline `asm` look
+like data (`BUG()` of the kernel is a `.short`). Such a place is code if control reaches it, from the previous
+instruction or by a branch, or if a table about code refers to it.
 */
 
 use std::collections::VecDeque;
@@ -16,46 +16,46 @@ use super::decode::{PlacedInsn, Span};
 use super::mapping::{Content, Mapping};
 use kisa::{BranchKind, Encoding, Flow, Literal, Rewritable};
 
-/// Why a function is opaque that may jump by distances which are not read.
-pub(super) const UNKNOWN_TABLE: &str = "a table of distances that is not understood";
+/// Reason for an opaque function that may jump through a table of distances that is not decoded.
+pub(super) const UNKNOWN_TABLE: &str = "an unsupported table of distances";
 
 /// Data within a function.
 pub(super) struct DataPart {
-    /// Where the padding in front of it begins.
+    /// The start of the padding before it.
     pub padding: u32,
-    /// Where it begins and ends.
+    /// Its start and end.
     pub start: u32,
     pub end: u32,
     pub kind: DataKind,
 }
 
-/// What data within a function is.
+/// The kind of data within a function.
 pub(super) enum DataKind {
     /// Literals that begin at these offsets, each up to the next one.
     Literals(Vec<u32>),
-    /// A table of distances behind the jump by it: so many slots of so many bytes, each the distance in halfwords from the
-    /// start of the table.
+    /// A table of distances after its jump, with the number and width in bytes of its slots. Each slot is the distance
+    /// in halfwords from the start of the table.
     Distances { slots: u32, width: u8 },
 }
 
-/// What was found out about the instructions of a function.
+/// The result of decoding a function.
 pub(super) enum Decoded {
-    /// All of it is instructions that can be moved.
+    /// All of it is movable instructions.
     Plain,
-    /// Some instructions cannot be moved, or it is not known what they are, for this reason.
+    /// Some instructions cannot be moved, or are unknown, for this reason.
     Odd(&'static str),
     /// Some of it is not instructions.
     Not,
 }
 
-/// Reads instructions.
+/// Decodes instructions.
 pub(super) struct Reader<'r> {
     pub isa: &'r dyn Rewritable,
     /// The content of the section.
     pub data: &'r [u8],
     pub mapping: &'r Mapping,
     pub relocs: &'r [Reloc],
-    /// Offsets of the code that tables are about, in order.
+    /// Offsets of code that tables refer to, in order.
     pub sites: &'r [u32],
 }
 
@@ -78,7 +78,7 @@ impl Reader<'_> {
                         odd => decoded = odd,
                     }
                 }
-                // In front of the function.
+                // Before the function.
                 Content::Data if piece.end <= span.entry => {}
                 Content::Data => pieces_of_data.push(piece),
             }
@@ -134,7 +134,7 @@ impl Reader<'_> {
         }
         let placed = &insns[first..];
         let leads = |&target: &u32| placed.binary_search_by_key(&target, |placed| placed.offset).is_ok();
-        // Compilers leave branches behind traps that control does not come back from, to where nothing is any more.
+        // Compilers leave branches after traps that do not return, even if their target was removed.
         let is_left = |&target: &u32| {
             let to_there = placed.iter().filter(|placed| placed.encoded_target(self.relocs) == Some(target));
             let mut branches = to_there.peekable();
@@ -142,23 +142,23 @@ impl Reader<'_> {
         };
         let inner = inside.targets.iter().filter(|&&target| span.start <= target && target < span.end);
         if !inner.clone().all(|target| leads(target) || is_literal(data, *target) && is_left(target)) {
-            decoded = Decoded::Odd("a branch to what is no instruction");
+            decoded = Decoded::Odd("a branch to something other than an instruction");
         }
         data.sort_by_key(|part| part.start);
         for part in data.iter().filter(|part| (span.start..span.end).contains(&part.start)) {
             if ending_at(placed, part.padding).is_none() && !is_data_end(data, part.padding) {
-                decoded = Decoded::Odd("data in front of code");
+                decoded = Decoded::Odd("data before code");
             } else if runs_into(placed, part.padding) {
                 decoded = Decoded::Odd("control runs into data");
             }
         }
         if inside.literals.iter().any(|&(_, literal)| !is_in_data(data, literal)) {
-            decoded = Decoded::Odd("an address near by that is none of a literal");
+            decoded = Decoded::Odd("a nearby address that is not a literal");
         }
         decoded
     }
 
-    /// Appends the instructions from one offset to another, all of which are code in an encoding.
+    /// Appends the instructions in a range of offsets that is all code in one encoding.
     fn read_piece(&self, start: u32, end: u32, encoding: Encoding, insns: &mut Vec<PlacedInsn>) -> Decoded {
         let mut decoded = Decoded::Plain;
         let mut conditions: VecDeque<u8> = VecDeque::new();
@@ -171,7 +171,7 @@ impl Reader<'_> {
             let address = predicate.map_or(address, |condition| kisa::arm::predicated(address, condition));
             let Some(insn) = reader.decode(at as usize, address) else {
                 let Some(len) = self.isa.length(bytes, address) else { return Decoded::Not };
-                decoded = Decoded::Odd("an instruction that kshrink does not know");
+                decoded = Decoded::Odd("an unsupported instruction");
                 at += len as u32;
                 continue;
             };
@@ -181,12 +181,12 @@ impl Reader<'_> {
             }
             let jumps = matches!(insn.flow, Flow::Direct { branch, .. } if branch.kind != BranchKind::Call);
             if !self.isa.can_move(bytes, address) {
-                decoded = Decoded::Odd("a branch or an address that compilers do not make");
+                decoded = Decoded::Odd("a branch or an address that compilers do not emit");
             } else if predicate.is_some() && (jumps || insn.flow != Flow::Next && !conditions.is_empty()) {
                 decoded = Decoded::Odd("a jump on the condition of another instruction");
             }
             let target_encoding = match insn.flow {
-                // Instructions of that machine begin at even addresses.
+                // Instructions in that encoding begin at even addresses.
                 Flow::Direct { target, .. } if self.isa.machine() == Machine::Arm && target % 2 == 0 => {
                     Encoding::Main
                 }
@@ -197,12 +197,12 @@ impl Reader<'_> {
             at += u32::from(insn.len);
         }
         if !conditions.is_empty() {
-            decoded = Decoded::Odd("a condition on what is no instruction");
+            decoded = Decoded::Odd("a condition on something other than an instruction");
         }
         decoded
     }
 
-    /// Whether control gets to a place that is marked as data.
+    /// Whether control reaches a place that is marked as data.
     fn is_code(&self, at: u32, inside: &Inside, insns: &[PlacedInsn]) -> bool {
         if inside.literals.iter().any(|&(_, literal)| literal.target == u64::from(at)) {
             return false;
@@ -212,7 +212,7 @@ impl Reader<'_> {
         from_above || inside.targets.contains(&at) || self.sites.binary_search(&at).is_ok()
     }
 
-    /// Finds out what data is. The `nop`s in front of literals are padding.
+    /// Determines the kind of data. `nop`s before literals are padding.
     fn classify(
         &self,
         Range { start: at, end }: Range<u32>,
@@ -252,7 +252,7 @@ impl Reader<'_> {
                 insns.extend(kept);
             }
         }
-        // From a place whose address is computed on, it is not known what is read.
+        // After an address that is computed, the extent of reads is unknown.
         let known = targets.iter().position(|(_, read)| read.is_none()).map_or(targets.len(), |i| i + 1);
         let mut starts: Vec<u32> = targets[..known].iter().map(|&(target, _)| target).collect();
         starts.dedup();
@@ -267,14 +267,15 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The width in bytes of the slots of the table of distances at an offset, if the instruction in front jumps by one.
+    /// Returns the width in bytes of the slots of the table of distances at an offset, if the previous instruction
+    /// jumps through one.
     fn table_at(&self, at: u32, insns: &[PlacedInsn]) -> Option<u8> {
         let jump = ending_at(insns, at)?;
         self.isa.distance_table(&self.data[jump.offset as usize..jump.end() as usize], jump.address())
     }
 
-    /// The slots of a table of distances that begins with `range`. It ends where a slot or a branch leads, where a literal
-    /// is, or code that a table is about, and behind it there may be zeros as padding.
+    /// Returns the slots of a table of distances at the start of `range`. It ends at the target of a slot or a branch,
+    /// at a literal, or at code that a table refers to. Zeros after it may be padding.
     fn slots(&self, range: Range<u32>, width: u8, inside: &Inside) -> Vec<u32> {
         let literals = inside.literals.iter().map(|(_, literal)| literal.target as u32);
         let others = literals.chain(inside.targets.iter().copied()).chain(self.sites.iter().copied());
@@ -297,7 +298,7 @@ impl Reader<'_> {
     }
 }
 
-/// The number in a slot.
+/// Returns the number in a slot.
 pub(super) fn slot_value(slot: &[u8]) -> u32 {
     slot.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte))
 }
@@ -329,13 +330,13 @@ impl Inside {
     }
 }
 
-/// The instruction that ends at an offset.
+/// Returns the instruction that ends at an offset.
 fn ending_at(insns: &[PlacedInsn], end: u32) -> Option<&PlacedInsn> {
     let after = insns.partition_point(|placed| placed.offset < end);
     insns[..after].last().filter(|placed| placed.end() == end)
 }
 
-/// Whether an instruction is an unconditional branch behind a trap.
+/// Whether an instruction is an unconditional branch after a trap.
 fn is_behind_trap(insns: &[PlacedInsn], branch: &PlacedInsn) -> bool {
     let jumps = matches!(branch.insn.flow, Flow::Direct { branch, .. } if branch.kind == BranchKind::Jump);
     jumps && ending_at(insns, branch.offset).is_some_and(|before| before.insn.flow == Flow::Trap)
@@ -347,8 +348,8 @@ pub(super) fn is_literal(data: &[DataPart], offset: u32) -> bool {
         .any(|part| (part.start..part.end).contains(&offset) && matches!(part.kind, DataKind::Literals(_)))
 }
 
-/// Whether control may run from an instruction into what lies behind it at an offset. A call there does not come back,
-/// because compilers put no data in its way.
+/// Whether execution may continue after an instruction at an offset. A call there does not return, because compilers
+/// put no data after a call that does.
 fn runs_into(insns: &[PlacedInsn], offset: u32) -> bool {
     ending_at(insns, offset).is_some_and(|before| before.insn.flow == Flow::Next || before.is_conditional())
 }

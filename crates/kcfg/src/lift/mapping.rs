@@ -1,4 +1,4 @@
-//! Where the code sections of ARM objects hold which encoding, and where data, by their mapping symbols (IHI 0044, 5.5.5).
+//! The encodings and the data in code sections of ARM objects, from their mapping symbols (IHI 0044, 5.5.5).
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use kisa::Encoding;
 pub(crate) enum Content {
     /// Instructions.
     Code(Encoding),
-    /// Data, or instructions that were written as data.
+    /// Data, or instructions written as data.
     Data,
 }
 
-/// What a mapping symbol says is behind it; `None` for every other symbol.
+/// Returns the content after a mapping symbol; `None` for every other symbol.
 pub(crate) fn content_behind(machine: Machine, name: &str) -> Option<Content> {
     if machine != Machine::Arm {
         return None;
@@ -31,7 +31,7 @@ pub(crate) fn content_behind(machine: Machine, name: &str) -> Option<Content> {
     (rest.is_empty() || rest.starts_with('.')).then_some(content)
 }
 
-/// The name of the symbol behind which there is such content.
+/// Returns the name of the mapping symbol for a kind of content.
 pub(crate) fn symbol_in_front(content: Content) -> &'static str {
     match content {
         Content::Code(Encoding::Main) => "$a",
@@ -40,14 +40,15 @@ pub(crate) fn symbol_in_front(content: Content) -> &'static str {
     }
 }
 
-/// What a code section holds where.
+/// The kinds of content of a code section.
 pub(crate) struct Mapping {
-    /// Where something else begins, in ascending order; the first is 0.
+    /// The starts of each kind, in ascending order; the first is 0.
     starts: Vec<(u32, Content)>,
 }
 
 impl Mapping {
-    /// Reads it from the symbols of a section. Machines without mapping symbols have one encoding and no data in code.
+    /// Reads the mapping from the symbols of a section. Machines without mapping symbols have one encoding and no data
+    /// in code.
     pub(super) fn of(object: &Object<'_>, names: &SectionNames<'_>, section: SectionIndex) -> Mapping {
         let symbols = names.mapping_symbols(section);
         let mut found: Vec<(u32, Content)> = symbols
@@ -57,15 +58,15 @@ impl Mapping {
         Mapping::new(found)
     }
 
-    /// From what mapping symbols say is behind them, in the order of their offsets.
+    /// Creates the mapping from the contents after mapping symbols, in the order of their offsets.
     pub fn new(found: impl IntoIterator<Item = (u32, Content)>) -> Mapping {
         let mut starts = vec![(0, Content::Code(Encoding::Main))];
         for (offset, content) in found {
-            // GNU as (2.40) marks an instruction that is written as data at the beginning of a function by the symbol's
+            // At the start of a function, GNU as (2.40) marks an instruction that is written as data by the symbol's
             // address with the bit for Thumb code.
             let code_ends = matches!(starts.last(), Some((_, Content::Code(Encoding::Thumb))));
             let offset = if code_ends { offset & !1 } else { offset };
-            // Of several at one place, the last one is meant.
+            // Of several symbols at one place, the last applies.
             if starts.last().is_some_and(|&(last, _)| last == offset) {
                 starts.pop();
             }
@@ -76,7 +77,7 @@ impl Mapping {
         Mapping { starts }
     }
 
-    /// The content of a range of offsets, piece by piece.
+    /// Returns the content of a range of offsets, piece by piece.
     pub fn pieces(&self, range: Range<u32>) -> impl Iterator<Item = (Range<u32>, Content)> {
         let first = self.starts.partition_point(|&(start, _)| start <= range.start).saturating_sub(1);
         let end_of = move |i: usize| self.starts.get(i + 1).map_or(u32::MAX, |&(start, _)| start);
@@ -87,7 +88,7 @@ impl Mapping {
         })
     }
 
-    /// The encoding of the code at an offset, or in front of the data there.
+    /// Returns the encoding of the code at an offset, or before the data there.
     pub fn encoding(&self, offset: u32) -> Encoding {
         let behind = self.starts.partition_point(|&(start, _)| start <= offset);
         let codes = self.starts[..behind].iter().rev().filter_map(|&(_, content)| match content {

@@ -1,18 +1,17 @@
 /*!
 Lifting: a linked program's objects become one graph.
 
-1. *Plan* (`plan`), object by object: decode the code sections, read the weak tables, collect the places
-   at which blocks have to begin, cut the data into chunks, and find out what is opaque.
+1. *Plan* (`plan`), object by object: decode the code sections, read the weak tables, collect the starts of blocks,
+   split the data into chunks, and find opaque code.
 2. *Nodes* (`nodes`): the plans become nodes, so that any place of the program is a node and an offset in it.
-3. *References* (`references`): relocations and branches become references and terminators; symbols get
-   their places.
+3. *References* (`references`): relocations and branches become references and terminators; symbols get their places.
 4. *Switches* (`switches`): indirect jumps are matched with their jump tables. Functions with any other pointer into
    their middle become opaque (`pointers`), and steps 2 to 4 are repeated.
-5. *Variables* (`variables`): with all references known, data sections are cut at their variables where that is
-   proved right. References from code that a pass has removed need no proof, so that more is cut after passes have
-   run ([`Lifter::refine`]).
+5. *Variables* (`variables`): with all references known, data sections are split at their variables where that is
+   proved correct. References from code that a pass has removed need no proof, so more sections can be split after
+   passes have run ([`Lifter::refine`]).
 
-What is not understood is carried whole and listed in [`Graph::opaque`].
+Unsupported code is opaque, and listed in [`Graph::opaque`].
 */
 
 mod bounds;
@@ -44,48 +43,48 @@ use crate::special::{RootReason, World};
 use plan::{Plans, SectionPlan};
 use pointers::Pointed;
 
-/// Knowledge that lifting needs besides the objects.
+/// Input of lifting besides the objects.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Kernel or user program, which decides what the names of sections mean and which the link discards.
+    /// Kernel or user program, which gives section names their meaning and determines the sections that the link
+    /// discards.
     pub world: World,
-    /// Carry `.export_symbol`: the kernel has loadable modules, and its build reads the exports from the
-    /// objects.
+    /// Keep `.export_symbol`: the kernel has loadable modules, and its build reads the exports from the objects.
     pub keep_exports: bool,
 }
 
-/// Why a program cannot be lifted.
+/// The reason why a program cannot be lifted.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no decoder for the machine.
     #[error("cannot lift {0} code yet; kshrink decodes i386, x86_64 and 32-bit ARM")]
     Machine(kelf::Machine),
-    /// A weak table whose size or relocations fit no known layout.
+    /// The size or the relocations of a weak table fit no known layout.
     #[error("{object}: section {section}: {problem}; expected the layout of Linux 6.1 to 6.12")]
     Table {
         /// The object.
         object: String,
         /// The section.
         section: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
-    /// The list of what was carried whole is damaged.
+    /// The list of opaque parts is damaged.
     #[error(
         "{object}: section .comment.kshrink: {problem}; the object is damaged, make it again with kshrink-spec"
     )]
     Carried {
         /// The object.
         object: String,
-        /// What is wrong.
+        /// The problem.
         problem: String,
     },
     /// The attributes of an ARM object are damaged.
-    #[error("{object}: {problem}; the object is damaged, or made by a compiler that kshrink does not know")]
+    #[error("{object}: {problem}; the object is damaged, or made by an unsupported compiler")]
     Attributes {
         /// The object.
         object: String,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
     /// The linker script cannot be read.
@@ -93,36 +92,36 @@ pub enum Error {
     Script {
         /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
     /// An entry point is not defined.
     #[error("no object defines the entry point {0}; name a global function of the objects")]
     NoEntry(String),
-    /// The field of a relocation does not lie within one instruction or entry.
+    /// The field of a relocation is not within one instruction or entry.
     #[error(
-        "{object}: section {section}: the field of the relocation at {offset:#x} does not lie within one instruction or \
-         table entry; the object is damaged, or made by a compiler that kshrink does not know"
+        "{object}: section {section}: the field of the relocation at {offset:#x} is not within one instruction or \
+         table entry; the object is damaged, or made by an unsupported compiler"
     )]
     Straddling {
         /// The object.
         object: String,
         /// The section.
         section: String,
-        /// Where in it.
+        /// The offset in the section.
         offset: u64,
     },
     /// A section ends with a conditional branch, which falls through.
     #[error(
-        "{object}: section {section}: the conditional branch at {offset:#x} falls through into whatever the linker \
-         places behind the section, which kshrink cannot keep there; end the function with a jump, a return or a trap"
+        "{object}: section {section}: the conditional branch at {offset:#x} falls through into the code that the \
+         linker places after the section, which kshrink cannot preserve; end the function with a jump, a return or a trap"
     )]
     RunsOff {
         /// The object.
         object: String,
         /// The section.
         section: String,
-        /// Where in it.
+        /// The offset in the section.
         offset: u32,
     },
     /// A relocation for which the linker makes a table entry (global offset table, thread-local storage) refers to a
@@ -134,11 +133,11 @@ pub enum Error {
     Outside {
         /// The object.
         object: String,
-        /// The section that refers.
+        /// The section with the relocation.
         section: String,
-        /// Where in it.
+        /// The offset in the section.
         offset: u64,
-        /// The section that the place should lie in.
+        /// The section that should contain the place.
         target: String,
     },
     /// A reference to a section that is not part of the program.
@@ -149,11 +148,11 @@ pub enum Error {
     Discarded {
         /// The object.
         object: String,
-        /// The section that refers.
+        /// The section with the relocation.
         section: String,
-        /// Where in it.
+        /// The offset in the section.
         offset: u64,
-        /// The section that is missing.
+        /// The missing section.
         target: String,
     },
 }
@@ -164,17 +163,17 @@ impl kcli::Fault for Error {
     }
 }
 
-/// Lifts one program, and cuts its data at variables, again after passes have removed references.
+/// Lifts one program, and splits its data at variables, again after passes have removed references.
 pub struct Lifter<'p> {
     program: &'p Program<'p>,
     world: World,
     plans: Plans,
-    /// What the attributes of the objects say together.
+    /// The merged attributes of the objects.
     attributes: Option<Attributes>,
     roots: Roots,
-    /// What is a root because the caller keeps it.
+    /// Parts that the caller keeps as roots.
     kept: Vec<Part>,
-    /// Sections that are not cut at their variables because the caller keeps parts of them whole.
+    /// Sections that are not split at their variables because the caller keeps parts of them whole.
     whole: FxHashSet<InputId>,
 }
 
@@ -187,12 +186,12 @@ pub struct Part {
     pub range: Range<u32>,
 }
 
-/// How a part is kept.
+/// The way in which a part is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// Nothing of it is removed.
+    /// No part of it is removed.
     Alive,
-    /// Nothing of it is removed, and it is carried whole; a function that cannot be moved by itself, together with its
+    /// No part of it is removed, and it is opaque; a function that cannot be moved alone is kept together with its
     /// section.
     Whole,
 }
@@ -201,16 +200,16 @@ impl<'p> Lifter<'p> {
     /// Plans a kernel.
     ///
     /// # Errors
-    /// Whatever about the program is not understood.
+    /// If a part of the program is not supported.
     pub fn of_kernel(build: &KernelBuild, program: &'p Program<'p>) -> Result<Lifter<'p>, Error> {
         let keep_exports = build.is_enabled("CONFIG_MODULES");
         Lifter::of_version(&build.linker_script, program, keep_exports, build.version)
     }
 
-    /// Plans objects of a kernel of any version that a linker script links; `keep_exports` as in [`Options`].
+    /// Plans the objects of a kernel of any version, linked by a linker script; `keep_exports` as in [`Options`].
     ///
     /// # Errors
-    /// Whatever about the program is not understood.
+    /// If a part of the program is not supported.
     pub fn of_kernel_objects(
         linker_script: &Path,
         program: &'p Program<'p>,
@@ -231,10 +230,10 @@ impl<'p> Lifter<'p> {
         Lifter::new(program, Options { world, keep_exports }, roots)
     }
 
-    /// Plans a user program that is entered by these functions.
+    /// Plans a user program with these entry functions.
     ///
     /// # Errors
-    /// Whatever about the program is not understood.
+    /// If a part of the program is not supported.
     pub fn of_objects(program: &'p Program<'p>, entries: &[String]) -> Result<Lifter<'p>, Error> {
         let options = Options { world: World::Program, keep_exports: false };
         Lifter::new(program, options, Roots::of_entries(entries))
@@ -243,7 +242,7 @@ impl<'p> Lifter<'p> {
     /// Plans a program of either world.
     ///
     /// # Errors
-    /// Whatever about the program is not understood.
+    /// If a part of the program is not supported.
     pub fn new(program: &'p Program<'p>, options: Options, roots: Roots) -> Result<Lifter<'p>, Error> {
         let isa = kisa::rewritable(program.machine).ok_or(Error::Machine(program.machine))?;
         let plans = plan::plan(isa, program, &options)?;
@@ -261,14 +260,14 @@ impl<'p> Lifter<'p> {
         })
     }
 
-    /// Keeps parts of the program, with all that they refer to. For a program that is broken after rewriting, this finds
-    /// which part must not be changed.
+    /// Keeps parts of the program, with everything that they refer to. If a program is broken after rewriting, this
+    /// finds the part that must not be changed.
     pub fn keep(&mut self, parts: Vec<Part>, keep: Keep) {
         if keep == Keep::Whole {
             let plans = self.plans.sections.iter_mut().flatten();
             let mut sections: Vec<_> = plans.filter(|plan| !matches!(plan, SectionPlan::Skip)).collect();
             for part in &parts {
-                sections[part.section.get()].carry_whole(&part.range, "kept as it was");
+                sections[part.section.get()].carry_whole(&part.range, "kept unchanged");
             }
             sections.into_iter().for_each(SectionPlan::settle);
             self.whole.extend(parts.iter().map(|part| part.section));
@@ -279,7 +278,7 @@ impl<'p> Lifter<'p> {
     /// Builds the graph: steps 2 to 4.
     ///
     /// # Errors
-    /// Whatever about the program is not understood.
+    /// If a part of the program is not supported.
     pub fn graph(&mut self) -> Result<Graph, Error> {
         loop {
             let mut lifted = nodes::create(self.program, &self.world, &self.plans.sections);
@@ -320,10 +319,10 @@ impl<'p> Lifter<'p> {
         }
     }
 
-    /// Step 5: cuts the data of a graph of this lifter at its variables, where the references that are alive allow it.
+    /// Splits the data of a graph of this lifter at its variables (step 5), as far as the live references permit.
     /// Returns whether that changed the graph.
     pub fn refine(&self, graph: &mut Graph) -> bool {
-        // On ARM, code reaches variables by literals and by anchors that several share, which is not followed.
+        // On ARM, code reaches variables through literals and shared anchors, which are not followed.
         if self.program.machine == Machine::Arm {
             return false;
         }
@@ -335,7 +334,7 @@ impl<'p> Lifter<'p> {
     /// Builds the finest graph in which everything is alive.
     ///
     /// # Errors
-    /// Whatever about the program is not understood.
+    /// If a part of the program is not supported.
     pub fn fine_graph(mut self) -> Result<Graph, Error> {
         let mut graph = self.graph()?;
         self.refine(&mut graph);
@@ -343,9 +342,9 @@ impl<'p> Lifter<'p> {
     }
 }
 
-/// The largest alignment in bytes that a function or variable at `offset` of a section may need: that of its offset, up to
-/// that of the section. Objects do not record what it was, and it cannot be derived from padding, of which there is none
-/// where the offset was aligned already.
+/// Returns the largest alignment in bytes that a function or variable at `offset` of a section may need: the alignment
+/// of its offset, up to the one of the section. Objects do not record the actual one, and padding does not reveal it if
+/// the offset was aligned already.
 fn alignment(section_align: u64, offset: u32) -> u32 {
     let section_align = section_align as u32;
     if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }

@@ -1,24 +1,24 @@
-//! The symbols in each section of an object, and the sections that are referred to.
+//! The symbols in each section of an object, and the referenced sections.
 
 use fixedbitset::FixedBitSet;
 use kelf::{Machine, Object, Place, SectionIndex, Symbol};
 
 use super::mapping::content_behind;
 
-/// The symbols of an object by the section that they lie in.
+/// The symbols of an object by section.
 pub(super) struct SectionNames<'o> {
     machine: Machine,
     symbols: &'o [Symbol<'o>],
     /// Numbers of symbols, section by section, each in the order of the object.
     numbers: Vec<u32>,
-    /// Where in `numbers` each section begins.
+    /// Start of each section in `numbers`.
     starts: Vec<u32>,
     /// The sections with a symbol that a relocation refers to.
     referenced: FixedBitSet,
 }
 
 impl<'o> SectionNames<'o> {
-    /// Collects them.
+    /// Collects the symbols.
     pub fn of(object: &'o Object<'o>) -> SectionNames<'o> {
         let symbols = &object.symbols[..];
         let placed = || {
@@ -47,13 +47,13 @@ impl<'o> SectionNames<'o> {
         SectionNames { machine: object.machine, symbols, numbers, starts, referenced }
     }
 
-    /// The symbols in a section, in the order of the object, except for mapping symbols.
+    /// Returns the symbols in a section, in the order of the object, except mapping symbols.
     pub fn symbols(&self, section: SectionIndex) -> impl Iterator<Item = &'o Symbol<'o>> + use<'o, '_> {
         let machine = self.machine;
         self.all(section).filter(move |symbol| content_behind(machine, symbol.name).is_none())
     }
 
-    /// The mapping symbols in a section, in the order of the object.
+    /// Returns the mapping symbols in a section, in the order of the object.
     pub fn mapping_symbols(
         &self,
         section: SectionIndex,
@@ -68,7 +68,7 @@ impl<'o> SectionNames<'o> {
         self.numbers[start as usize..end as usize].iter().map(move |&number| &symbols[number as usize])
     }
 
-    /// Whether the section has a symbol with a name, or a relocation refers to it, so that it is needed even if empty.
+    /// Whether the section has a named symbol, or a relocation refers to it, so that it is needed even if empty.
     pub fn any(&self, section: SectionIndex) -> bool {
         self.referenced.contains(section.get()) || self.symbols(section).any(|symbol| !symbol.name.is_empty())
     }

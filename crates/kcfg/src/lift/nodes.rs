@@ -1,4 +1,4 @@
-//! Making the nodes: one for each block and chunk that the plans of the sections say.
+//! Creates the nodes: one for each block and chunk in the plans of the sections.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use kisa::{BranchKind, Flow};
 /// Alignment in bytes of literals.
 const LITERAL_ALIGN: u32 = 4;
 
-/// A graph under construction, with what adding the references needs.
+/// A graph under construction, with the data needed to add the references.
 pub(super) struct Lifted<'p> {
     pub graph: Graph,
     /// For each section of each object, its section in the graph.
@@ -34,18 +34,18 @@ pub(super) struct Lifted<'p> {
     pub origins: Vec<(ObjectIndex, SectionIndex)>,
     /// The decoded code sections, by section in the graph.
     pub code: Vec<Option<&'p CodeSection>>,
-    /// For each block, the instruction that ends it.
+    /// The last instruction of each block.
     pub ends: Vec<(NodeId, BlockEnd)>,
     /// The `jmp`s that the kernel patches to `nop`s and back for static keys, by section and offset.
     pub static_jumps: FxHashSet<(SectionId, u32)>,
-    /// The tables of distances by which blocks jump: the block, the table behind it, and how many slots of how many bytes
-    /// that has.
+    /// The tables of distances through which blocks jump: the block, the table after it, and the number and width of
+    /// its slots.
     pub distances: Vec<Distances>,
-    /// Functions that are carried whole, and what they begin with.
+    /// Opaque functions, and the content at their start.
     pub contents: Vec<(NodeId, Content)>,
 }
 
-/// A table of distances behind a block that jumps by it.
+/// A table of distances after the block that jumps through it.
 pub(super) struct Distances {
     pub block: NodeId,
     pub table: NodeId,
@@ -53,25 +53,25 @@ pub(super) struct Distances {
     pub width: u8,
 }
 
-/// How a block ends, before its targets are known.
+/// The end of a block, before its targets are known.
 pub(super) struct BlockEnd {
     pub last: PlacedInsn,
     /// The block is a patch site.
     pub patched: bool,
-    /// It ends in a `ud2` behind which control never resumes.
+    /// It ends with a `ud2` after which control never resumes.
     pub fatal: bool,
-    /// The node behind it, if the block may fall through or return there.
+    /// The next node, if the block may fall through or return there.
     pub next: Option<NodeId>,
 }
 
 impl Lifted<'_> {
-    /// The section in the graph.
+    /// Returns the section in the graph.
     pub fn section(&self, object: ObjectIndex, section: SectionIndex) -> Option<SectionId> {
         self.section_ids[object.get()][section.get()]
     }
 
-    /// The node of a section that contains the byte at `offset`, and the offset in it. Offsets in front of the section are
-    /// in its first node, those behind it in its last.
+    /// Returns the node of a section that contains the byte at `offset`, and the offset in it. Offsets before the
+    /// section are in its first node, offsets after it in its last.
     pub fn locate(&self, section: SectionId, offset: i64) -> Option<(NodeId, i64)> {
         let nodes = &self.graph.sections[section.get()].nodes;
         let after = nodes.partition_point(|&node| i64::from(self.origin(node).offset) <= offset);
@@ -79,7 +79,7 @@ impl Lifted<'_> {
         Some((node, offset - i64::from(self.origin(node).offset)))
     }
 
-    /// The place of a node in the input, which every lifted node has.
+    /// Returns the place of a node in the input, which every lifted node has.
     pub fn origin(&self, node: NodeId) -> &Origin {
         self.graph.node(node).origin().expect("lifted from the input")
     }
@@ -218,7 +218,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         }
     }
 
-    /// Sets the size of each node in the input: up to the beginning of the next one.
+    /// Sets the size of each node in the input: up to the start of the next one.
     fn measure(&mut self) {
         let graph = &mut self.lifted.graph;
         let (mut end, mut padding) = (self.section.size as u32, 0);
@@ -231,7 +231,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         }
     }
 
-    /// Glues the blocks at these offsets to the block in front of them.
+    /// Glues the blocks at these offsets to the previous block.
     fn glue(&mut self, glued: &[u32]) {
         let graph = &mut self.lifted.graph;
         for pair in graph.sections[self.id.get()].nodes.windows(2) {
@@ -243,7 +243,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         }
     }
 
-    /// Glues the last node to the one in front if any more are to be glued.
+    /// Glues the last node to the previous one if `count` is not 0.
     fn glue_last(&mut self, count: &mut u32) {
         let last = NodeId::from(self.lifted.graph.nodes.len() - 1);
         self.glue_node(last, count);
@@ -260,14 +260,14 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         let span = &code.spans[index];
         if let Some(reason) = span.opaque {
             let chunk = Chunk { code: true, life: Life::Referenced, function: None };
-            // Literals in it have to stay at multiples of their size.
+            // Literals in it must keep their alignment.
             let literals = self.lifted.graph.machine == Machine::Arm;
             let align = if literals { span.align.max(LITERAL_ALIGN) } else { span.align };
             let node = self.chunk(span.start..span.end, align, chunk);
             let content = if span.data { Content::Data } else { Content::Code(span.encoding) };
             self.lifted.contents.push((node, content));
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
-            // Of outlined code it is not known that it keeps to a convention.
+            // Outlined code may not follow a convention.
             let reason = if span.outlined { NO_FUNCTION } else { reason };
             self.lifted.graph.opaque.push(Opaque { node, name, reason });
             return;
@@ -277,7 +277,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         let from = code.insns.partition_point(|placed| placed.offset < span.start);
         let to = code.insns.partition_point(|placed| placed.offset < span.end);
         let mut start = span.start;
-        // How many of the next nodes have to stay behind the one in front of them.
+        // Number of following nodes that must stay after the previous one.
         let mut glued = 0;
         for i in from..to {
             let placed = code.insns[i];
@@ -293,7 +293,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             self.block(span, function, start..end, placed, region.is_some() && !static_jump, fatal_traps);
             self.glue_last(&mut glued);
             if code.fixed_tables.binary_search(&placed.offset).is_ok() {
-                // The instruction behind it, and the table.
+                // The next instruction, and the table.
                 glued = 2;
             }
             start = end;
@@ -344,7 +344,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         self.lifted.ends.push((node, BlockEnd { last, patched, fatal, next }));
     }
 
-    /// Makes the chunks of data in a function.
+    /// Creates the chunks of data in a function.
     fn data(&mut self, function: FunctionId, part: &DataPart) {
         let in_front = self.lifted.graph.sections[self.id.get()].nodes.last().copied();
         let first = NodeId::from(self.lifted.graph.nodes.len());

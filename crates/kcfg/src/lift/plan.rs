@@ -1,4 +1,4 @@
-//! Planning how each section is cut into nodes.
+//! Plans how each section is split into nodes.
 
 use std::ops::Range;
 
@@ -21,12 +21,12 @@ use crate::graph::Life;
 use crate::special::{RootReason, Rule, World};
 use kisa::{BranchKind, Rewritable};
 
-/// How one section is cut.
+/// The plan for one section.
 pub(super) enum SectionPlan {
     /// Not part of the program.
     Skip,
-    /// Chunks that begin at these offsets; the first is 0. `opaque` is the reason why code is not cut into blocks, or why
-    /// data is never cut at its variables, whatever refers to it.
+    /// Chunks that begin at these offsets; the first is 0. `opaque` is the reason why code is not split into blocks, or
+    /// why data is never split at its variables, whatever refers to it.
     Chunks {
         starts: Vec<u32>,
         code: bool,
@@ -38,14 +38,14 @@ pub(super) enum SectionPlan {
     Code {
         code: Box<CodeSection>,
         regions: Vec<FixedRegion>,
-        /// Offsets of traps behind which control never resumes.
+        /// Offsets of traps after which control never resumes.
         fatal_traps: Vec<u32>,
-        /// Offsets of blocks that are glued to the block in front.
+        /// Offsets of blocks that are glued to the previous block.
         glued: Vec<u32>,
     },
 }
 
-/// How every section of every object is cut, and the jump tables whose jumps an earlier rewriting removed.
+/// The plans for all sections of all objects, and the jump tables whose jumps an earlier rewrite removed.
 #[derive(Default)]
 pub(super) struct Plans {
     pub sections: Vec<Vec<SectionPlan>>,
@@ -119,7 +119,7 @@ fn plan_section(
         Rule::Exports => one(false, Some(RootReason::Exported), None),
         Rule::Root(reason) => {
             let code = is_code(section);
-            let opaque = code.then_some("code in a section that kshrink does not know");
+            let opaque = code.then_some("code in an unknown section");
             chunks(data_starts(section), code, Life::Referenced, Some(reason), opaque)
         }
         Rule::Weak(kind) => {
@@ -147,16 +147,16 @@ fn plan_section(
     }
 }
 
-/// The code and data of an object that is carried whole for reasons that are known before decoding.
+/// The code and data of an object that is opaque for reasons known before decoding.
 struct Whole {
-    /// Why all code is opaque, if it is.
+    /// The reason why all code is opaque, if it is.
     code: Option<&'static str>,
-    /// Whether the object lists what was carried whole.
+    /// Whether the object lists its opaque parts.
     lists: bool,
-    /// The code and data that it lists as carried whole.
+    /// The code and data that it lists as opaque.
     carried: Vec<Carried>,
     /// Its sections of data with a label of top-level `asm`. The assembler may have computed distances between labels,
-    /// those of functions too, which leaves no relocation.
+    /// including those of functions, without leaving a relocation.
     labelled: Vec<SectionIndex>,
 }
 
@@ -171,7 +171,7 @@ impl Whole {
             }
             _ => None,
         });
-        // For a label in data that was carried whole, the object lists the code that is opaque because of it.
+        // For a label in opaque data, the object lists the code that is opaque because of it.
         let lists = |index: &SectionIndex| carried.iter().flatten().any(|carried| carried.section == *index);
         let labelled: Vec<SectionIndex> = data.filter(|index| !lists(index)).collect();
         let code = match input.hand_written && carried.is_none() {
@@ -181,21 +181,21 @@ impl Whole {
         Whole { code, lists: carried.is_some(), carried: carried.unwrap_or_default(), labelled }
     }
 
-    /// The parts of a section that were carried whole.
+    /// Returns the opaque parts of a section.
     fn carried(&self, section: SectionIndex) -> &[Carried] {
         let from = self.carried.partition_point(|carried| carried.section < section);
         let to = self.carried.partition_point(|carried| carried.section <= section);
         &self.carried[from..to]
     }
 
-    /// Why a section of code is opaque, if all of it is.
+    /// Returns the reason why a whole section of code is opaque, if it is.
     fn code(&self, object: &Object<'_>, section: SectionIndex) -> Option<&'static str> {
         let all = 0..object.section(section).size as u32;
         let carried = self.carried(section).iter().find(|carried| carried.range == all);
         self.code.or(carried.map(|carried| carried.reason))
     }
 
-    /// Why a section of data is never cut at its variables.
+    /// Returns the reason why a section of data is never split at its variables, if any.
     fn data(&self, section: SectionIndex) -> Option<&'static str> {
         let labelled = self.labelled.contains(&section).then_some(LABELS);
         let hand_written = self.code.filter(|&reason| reason == HAND_WRITTEN);
@@ -203,9 +203,9 @@ impl Whole {
     }
 }
 
-/// The places where a data section may be split: between strings and constants that the linker may reorder
-/// (`SHF_MERGE`), and nowhere else, because a compiler may reach one variable from the address of its neighbour
-/// (Chanet et al. 2007, section 2.4).
+/// Returns the places where a data section may be split: only between strings and constants that the linker may reorder
+/// (`SHF_MERGE`), because a compiler may reach one variable from the address of its neighbour (Chanet et al. 2007,
+/// section 2.4).
 fn data_starts(section: &Section<'_>) -> Vec<u32> {
     let entsize = section.entsize.max(1) as usize;
     let data = &section.data;
@@ -231,35 +231,35 @@ fn data_starts(section: &Section<'_>) -> Vec<u32> {
     starts
 }
 
-/// A place in the program that a relocation refers to, and how.
+/// A place in the program that a relocation refers to, and the kind of reference.
 struct Reference {
     object: ObjectIndex,
     section: SectionIndex,
     /// Offset in bytes in the section, or outside of it.
     offset: i64,
     /// Whether the relocation is against a global symbol, whatever the addend, or against a symbol of the place itself:
-    /// then it is certain which function the reference is to.
+    /// the function that it refers to is then certain.
     by_name: bool,
-    /// What refers to it.
+    /// The user of the place.
     user: User,
-    /// The numbers beside the address, if it is held by data that is not compiler-made.
+    /// The numbers next to the address, if data that is not compiler-made contains it.
     numbers: Vec<u32>,
 }
 
-/// What refers to a place.
+/// The user of a place.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum User {
-    /// A call. The offset is that of the instruction, if it is in the section that is called.
+    /// A call. The offset is that of the instruction, if it is in the called section.
     Call(Option<u32>),
     /// Another branch, which can only be to the place itself.
     Branch,
     /// Code that computes the address.
     Code,
-    /// Data that holds the address.
+    /// Data that contains the address.
     Data,
 }
 
-/// Why a section is opaque: of a reference by the symbol of the section and an offset, the function is not certain.
+/// Reason for an opaque section: a reference by the symbol of the section and an offset, whose function is uncertain.
 const INTO_INSTRUCTION: &str = "an address in the middle of an instruction";
 
 /// Makes blocks begin at the places that relocations refer to, or makes the functions there opaque.
@@ -290,7 +290,7 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
                 let from = reloc.offset as u32;
                 let Some(span) = code.span_containing(from).filter(|_| own) else { continue };
                 let to = (symbol.value as i64 + reloc.addend) as u32;
-                // Also if it is the first byte: distances may be counted from a label there.
+                // Even if it is the first byte: distances may be relative to a label there.
                 if code.span_containing(to) == Some(span) {
                     code.refers_to_itself.push(from);
                 }
@@ -305,24 +305,24 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
             match (offset, place.user) {
                 (Some(offset), User::Call(caller)) => code.add_call(caller, offset),
                 (Some(offset), User::Branch) => code.add_reference(offset),
-                // For the `jmp` of a trampoline (nested functions), GCC loads `f + 10`, which lies in another function if
+                // For the `jmp` of a trampoline (nested functions), GCC loads `f + 10`, which is in another function if
                 // `f` is short.
                 (Some(offset), User::Code) if code.is_inside_instruction(offset) => {
                     code.opaque = Some(INTO_INSTRUCTION);
                 }
-                // An integer made of an address: it is not certain of which function.
+                // An integer derived from the address of an unknown function.
                 (Some(offset), User::Data) if !place.by_name && code.is_inside_instruction(offset) => {
                     code.opaque = Some(INTO_INSTRUCTION);
                 }
                 (Some(offset), User::Code | User::Data) => {
                     code.add_reference(offset);
                     code.add_numbers(offset, &place.numbers);
-                    // On ARM, the address of a function is always by its symbol.
+                    // On ARM, the address of a function is always relative to its symbol.
                     if !place.by_name && program.machine != Machine::Arm {
                         code.referred_by_offset.push(offset);
                     }
                 }
-                // An integer made of an address (`__pa()`): it is not certain of which function.
+                // An integer derived from the address of an unknown function (`__pa()`).
                 (None, _) if !place.by_name => {
                     code.opaque = Some("an address that lies outside of the section")
                 }
@@ -332,7 +332,7 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
     }
 }
 
-/// The place that a relocation of a section refers to; `None` if no block has to begin there.
+/// Returns the place that a relocation of a section refers to; `None` if no block must begin there.
 fn reference(
     program: &Program<'_>,
     world: &World,
@@ -345,8 +345,8 @@ fn reference(
     let code = match plan {
         SectionPlan::Skip => return None,
         SectionPlan::Code { code, .. } => Some(&**code),
-        // The reference of a weak table's entry to its site is no way for control to get there. Its other references, to
-        // fixups and targets, are.
+        // The reference of a weak table's entry to its site does not transfer control there. Its other references, to
+        // fixups and targets, do.
         SectionPlan::Chunks { starts, life: Life::Site(_), .. } if starts.binary_search(&from).is_ok() => {
             return None;
         }
@@ -370,7 +370,7 @@ fn reference(
     let by_symbol = kelf::reloc::stays_by_symbol(program.machine, reloc.r_type, reloc.class)
         || of_function && is_code(section) && kelf::reloc::is_added_to_pc(program.machine, reloc.r_type);
     let addend = if by_symbol { 0 } else { reloc.addend + i64::from(bias) };
-    // A global symbol itself begins a block already.
+    // A global symbol itself already begins a block.
     let (object, symbol) = target.filter(|_| addend != 0 || matches!(resolved, Resolved::Local(..)))?;
     let symbol = &program.objects[object.get()].object.symbols[symbol.get()];
     let user = match code.and_then(|code| code.branch_at(from)) {
@@ -393,7 +393,8 @@ fn reference(
     Some(Reference { object, section, offset, by_name, user, numbers })
 }
 
-/// Bytes from a relative field to where the processor counts from, if it lies in code; `code` if that is decoded.
+/// Returns the bytes from a relative field to the address from which the processor counts, if the field is in code;
+/// `code` is the section if it is decoded.
 pub(super) fn bias(machine: Machine, reloc: &Reloc, code: Option<&CodeSection>, in_code: bool) -> u8 {
     match (machine, code) {
         (Machine::Arm, _) if reloc.class == RelocClass::Branch => {
@@ -407,7 +408,7 @@ pub(super) fn bias(machine: Machine, reloc: &Reloc, code: Option<&CodeSection>, 
     }
 }
 
-/// The words that are not 0 and have no relocation, among the two in front of an address and the two behind it.
+/// Returns the nonzero words without a relocation, among the two before an address and the two after it.
 fn numbers_beside(section: &Section<'_>, address: u32, width: u8) -> Vec<u32> {
     let behind = address as usize + usize::from(width);
     let in_front = (1..=2).filter_map(|i| (address as usize).checked_sub(4 * i));
@@ -422,7 +423,7 @@ fn numbers_beside(section: &Section<'_>, address: u32, width: u8) -> Vec<u32> {
     words.filter_map(number).collect()
 }
 
-/// Finds the patch sites of all sections of code, and decides which functions are opaque.
+/// Finds the patch sites of all sections of code, and determines the opaque functions.
 fn settle(plan: &mut [SectionPlan], sites: &Sites, machine: Machine) {
     for (i, section_plan) in plan.iter_mut().enumerate() {
         let SectionPlan::Code { code, regions, fatal_traps, glued } = section_plan else { continue };
@@ -432,7 +433,7 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites, machine: Machine) {
         *fatal_traps = sites.iter().filter(|site| site.fatal).map(|site| site.offset).collect();
         fatal_traps.sort_unstable();
         let pads = sites.iter().filter(|site| site.pads);
-        // The fixup of such a site lies directly behind its instruction.
+        // The fixup of such a site is directly after its instruction.
         *glued = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
         glued.extend(code.merge_short_functions());
         glued.sort_unstable();
@@ -442,7 +443,7 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites, machine: Machine) {
 
 impl SectionPlan {
     /// Makes the functions that begin in a range of offsets opaque; a section of data becomes one chunk.
-    /// [`SectionPlan::settle`] has to follow.
+    /// [`SectionPlan::settle`] must follow.
     pub(super) fn carry_whole(&mut self, range: &Range<u32>, reason: &'static str) {
         match self {
             SectionPlan::Chunks { starts, life: Life::Referenced, .. } => starts.truncate(1),
@@ -455,14 +456,14 @@ impl SectionPlan {
         }
     }
 
-    /// Makes all code of the section one opaque chunk. [`SectionPlan::settle`] has to follow.
+    /// Makes all code of the section one opaque chunk. [`SectionPlan::settle`] must follow.
     pub(super) fn carry_section_whole(&mut self, reason: &'static str) {
         if let SectionPlan::Code { code, .. } = self {
             code.opaque = Some(reason);
         }
     }
 
-    /// Decides which functions of a section of code are opaque.
+    /// Determines the opaque functions of a section of code.
     pub(super) fn settle(&mut self) {
         let SectionPlan::Code { code, .. } = self else { return };
         code.settle();
@@ -477,7 +478,7 @@ fn is_code(section: &Section<'_>) -> bool {
     section.flags & u64::from(goblin::elf::section_header::SHF_EXECINSTR) != 0
 }
 
-/// Whether a section is metadata of the object file (symbols, relocations, strings) and no part of the program.
+/// Whether a section is metadata of the object file (symbols, relocations, strings) and not part of the program.
 fn is_structure(section: &Section<'_>) -> bool {
     matches!(
         section.kind,

@@ -1,15 +1,15 @@
 /*!
 Pointers into the middle of functions.
 
-A table of labels, a jump table that is not resolved, and a pointer to a function with a tag in its low bits (`f + 1`)
-look alike: data that refers to a place behind the entry of a function. Code may also add distances that the assembler
-computed to the address of a label, and so reach places without any reference. All of this stays correct if the function
-does not change. So it is carried whole, unless the pointer is a slot of a resolved jump table.
+Three things look alike: a table of labels, an unresolved jump table, and a pointer to a function with a tag in its low
+bits (`f + 1`). Each is data that refers to a place after the entry of a function. Code may also add distances that the
+assembler computed to the address of a label, and so reach places without any reference. All of this remains correct if
+the function does not change. The function is therefore opaque, unless the pointer is a slot of a resolved jump table.
 
 In two cases even the function is uncertain, and all code of the section is opaque. Code may compute the address: for
 the `jmp` of a trampoline, GCC loads `f + 10`, which is in another function if `f` is short. Data may refer to a place
-in a function without a computed jump, which cannot have a table of labels. (References to the entry of the wrong
-function are handled in `tags`.)
+in a function without a computed jump, which cannot have a table of labels. (`tags` handles references to the entry of
+the wrong function.)
 */
 
 use fixedbitset::FixedBitSet;
@@ -20,10 +20,10 @@ use crate::graph::{Dest, Graph, Life, NodeKind, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SectionId, TableId};
 use crate::special::is_retpoline;
 
-/// Why such code is carried whole.
+/// The reason why such code is opaque.
 pub(super) const REASON: &str = "a pointer into the middle of a function";
 
-/// What has to be carried whole because of a pointer into the middle of a function.
+/// Code that is opaque because of a pointer into the middle of a function.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) enum Pointed {
     /// The function that begins with this block.
@@ -32,7 +32,7 @@ pub(super) enum Pointed {
     Section(SectionId),
 }
 
-/// The functions, and the sections, that have to be carried whole because of pointers from outside of the function.
+/// Returns the functions, and the sections, that are opaque because of pointers from outside the function.
 pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
     let mut found = FxHashSet::default();
     let mut slots = FixedBitSet::with_capacity(graph.refs.len());
@@ -42,13 +42,13 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
     for node in graph.node_ids() {
         let (code, function) = match &graph.node(node).kind {
             NodeKind::Block(block) => (true, Some(block.function)),
-            // Weak tables refer to places where the kernel goes or resumes.
+            // Weak tables refer to places where the kernel continues or resumes.
             NodeKind::Chunk(chunk) if matches!(chunk.life, Life::Site(_)) => continue,
             // Code computes the addresses among its literals.
             NodeKind::Chunk(chunk) => (chunk.code || chunk.function.is_some(), chunk.function),
         };
         for (index, reference) in graph.node(node).refs.clone().zip(graph.refs_of(node)) {
-            // A branch can only be to the place itself, and of a reference by symbol the function is certain.
+            // A branch can only be to the place itself, and the function of a reference by symbol is certain.
             let literal = function.is_some() && graph.block(node).is_none();
             let branch =
                 code && !literal && matches!(reference.class, RelocClass::Relative | RelocClass::Branch);

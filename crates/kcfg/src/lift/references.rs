@@ -54,16 +54,16 @@ struct Connector<'c, 'p> {
     /// (`STT_GNU_IFUNC`), and functions on ARM, whose symbols give the encoding.
     by_symbol: FxHashMap<(ObjectIndex, SymbolIndex), SymbolId>,
     absolutes: FxHashMap<u64, SymbolId>,
-    /// Symbols for places that have none of their own, which an instruction of ARM refers to.
+    /// Symbols for places without a symbol of their own that an instruction of ARM refers to.
     places: FxHashMap<(NodeId, u32), SymbolId>,
-    /// For each table of distances, how many slots of how many bytes it has.
+    /// The number and width in bytes of the slots of each table of distances.
     tables: FxHashMap<NodeId, (u32, u8)>,
-    /// The tables of distances by the blocks that jump by them.
+    /// The tables of distances by the blocks that jump through them.
     switches: FxHashMap<NodeId, TableId>,
 }
 
 impl<'p> Connector<'_, 'p> {
-    /// Makes references of the relocations of a section.
+    /// Turns the relocations of a section into references.
     fn section_references(&mut self, id: SectionId) -> Result<(), Error> {
         let relocs = self.relocs(id);
         let executable = self.lifted.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0;
@@ -74,7 +74,7 @@ impl<'p> Connector<'_, 'p> {
             let (start, size) = (self.lifted.origin(node).offset, self.lifted.graph.node(node).size);
             let first = self.lifted.graph.refs.len() as u32;
             while let Some(reloc) = pending.next_if(|reloc| reloc.offset < u64::from(start + size)) {
-                // Before the node's start there is only padding, and the branch of the block before.
+                // Only padding and the branch of the previous block precede the node's start.
                 if reloc.offset < u64::from(start) || reloc.class == RelocClass::None {
                     continue;
                 }
@@ -115,8 +115,8 @@ impl<'p> Connector<'_, 'p> {
         Ok(())
     }
 
-    /// Makes references of direct branches that the assembler resolved: of calls by blocks, and of all branches out of an
-    /// opaque chunk.
+    /// Adds references for direct branches that the assembler resolved: for calls by blocks, and for all branches out
+    /// of an opaque chunk.
     fn local_branches(
         &mut self,
         id: SectionId,
@@ -145,7 +145,7 @@ impl<'p> Connector<'_, 'p> {
             }
             let Some((target, addend)) = self.lifted.locate(id, i64::from(target)) else { continue };
             let (r_type, class, bias) = if self.program.machine == Machine::Arm {
-                // Under an `it`, a jump is encoded as one without a condition.
+                // Under an `it`, a jump is encoded as an unconditional one.
                 let encoded = match placed.is_predicated() && !calls {
                     true => self.isa.jump(placed.encoding),
                     false => branch,
@@ -173,7 +173,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Makes references of the literals that the instructions of a block read.
+    /// Adds references for the literals that the instructions of a block read.
     fn literals(&mut self, id: SectionId, node: NodeId, code: &CodeSection, first: u32) {
         if self.lifted.graph.block(node).is_none() {
             return;
@@ -200,7 +200,7 @@ impl<'p> Connector<'_, 'p> {
         self.lifted.graph.refs[first as usize..].sort_by_key(|reference| reference.offset);
     }
 
-    /// Makes references of the slots of a table of distances.
+    /// Adds references for the slots of a table of distances.
     fn slots(&mut self, id: SectionId, node: NodeId) {
         let Some(&(slots, width)) = self.tables.get(&node) else { return };
         let start = self.lifted.origin(node).offset;
@@ -209,7 +209,7 @@ impl<'p> Connector<'_, 'p> {
             let bytes = self.lifted.graph.bytes_of(node);
             let distance = slot_value(&bytes[offset as usize..(offset + u32::from(width)) as usize]);
             let target = i64::from(start + 2 * distance);
-            let (target, addend) = self.lifted.locate(id, target).expect("planning saw every slot");
+            let (target, addend) = self.lifted.locate(id, target).expect("planning included every slot");
             self.lifted.graph.refs.push(Ref {
                 offset,
                 r_type: 0,
@@ -234,7 +234,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// The target of a relocation of the section, and the offset in bytes from it.
+    /// Returns the target of a relocation of the section, and the offset in bytes from it.
     fn target(&mut self, id: SectionId, reloc: &Reloc, bias: u8) -> Result<(Target, i64), Error> {
         let (object_index, _) = self.lifted.origins[id.get()];
         let addend = reloc.addend + i64::from(bias);
@@ -263,13 +263,13 @@ impl<'p> Connector<'_, 'p> {
             let Some((node, offset)) = self.lifted.locate(section_id, symbol.value as i64) else {
                 return Err(self.discarded(id, reloc, object, section));
             };
-            // A label may lie behind the section.
+            // A label may be beyond the section.
             let inside = offset.min(self.lifted.graph.node(node).size.into());
             let addend = reloc.addend + offset - inside;
             return Ok((Target::Symbol(self.place_symbol(node, inside as u32)), addend));
         }
-        // In a mergeable section, a reference by the symbol of a string is to that string, whatever the addend; one by the
-        // symbol of the section is to the string at the offset.
+        // In a mergeable section, a reference by the symbol of a string is to that string, whatever the addend; a
+        // reference by the symbol of the section is to the string at the offset.
         let merged = self.lifted.graph.sections[section_id.get()].flags & u64::from(SHF_MERGE) != 0;
         let point = symbol.value as i64 + addend;
         let at = if merged && symbol.kind != STT_SECTION { symbol.value as i64 } else { point };
@@ -277,7 +277,7 @@ impl<'p> Connector<'_, 'p> {
             return Err(self.discarded(id, reloc, object, section));
         };
         let offset = offset + point - at;
-        // The linker makes a table entry for the place itself. (Addends may count from the end of an instruction.)
+        // The linker makes a table entry for the place itself. (Addends may be relative to the end of an instruction.)
         let word = i64::from(self.program.machine.word_size());
         let inside = -word..=i64::from(self.lifted.graph.node(node).size);
         let entry = matches!(reloc.class, RelocClass::Got | RelocClass::Tls)
@@ -288,14 +288,14 @@ impl<'p> Connector<'_, 'p> {
         Ok((Target::Node(node), offset))
     }
 
-    /// Whether the addend of a relocation of the section is no offset from the function that it names.
+    /// Whether the addend of a relocation of the section is not an offset from the function that it names.
     fn stays_by_symbol(&self, id: SectionId, reloc: &Reloc) -> bool {
         let (machine, flags) = (self.program.machine, self.lifted.graph.sections[id.get()].flags);
         kelf::reloc::stays_by_symbol(machine, reloc.r_type, reloc.class)
             || flags & u64::from(SHF_EXECINSTR) != 0 && kelf::reloc::is_added_to_pc(machine, reloc.r_type)
     }
 
-    /// The block that begins at an offset from a global symbol, within the same function.
+    /// Returns the block at an offset from a global symbol, within the same function.
     fn block_at(&self, symbol: SymbolId, addend: i64) -> Option<(Target, i64)> {
         let SymbolPlace::Node(node, inside) = self.lifted.graph.symbols[symbol.get()].place else {
             return None;
@@ -306,7 +306,7 @@ impl<'p> Connector<'_, 'p> {
         (self.lifted.graph.block(to)?.function == function).then_some((Target::Node(to), 0))
     }
 
-    /// The object and the name of a section, for an error.
+    /// Returns the object and the name of a section, for an error.
     fn place(&self, id: SectionId) -> (String, String) {
         let input = &self.lifted.graph.inputs[id.get()];
         (input.object.to_string(), input.name.to_string())

@@ -1,4 +1,4 @@
-//! The weak tables of one object: the sites of their entries, and the patch sites among those.
+//! The weak tables of one object: the sites of their entries, and the patch sites among these.
 
 use goblin::elf::section_header::SHT_NOBITS;
 use kelf::{Machine, Object, Place, SectionIndex};
@@ -9,12 +9,12 @@ use crate::special::{About, BUGFLAG_WARNING, Detail, EX_TYPE_ZEROPAD, EntryLayou
 /// The site of one entry.
 pub(super) struct Site {
     pub about: About,
-    /// Where the code is.
+    /// The section of the code.
     pub section: SectionIndex,
     pub offset: u32,
-    /// Length in bytes of the code that is patched, if it is known, else 0: one instruction is.
+    /// Length in bytes of the patched code, or 0 if unknown; it is then one instruction.
     pub len: u32,
-    /// Whether it is a trap behind which control never resumes (`BUG()`).
+    /// Whether it is a trap after which control never resumes (`BUG()`).
     pub fatal: bool,
     /// Whether the exception handler computes the instruction's length from the distance to its fixup
     /// ([`EX_TYPE_ZEROPAD`]).
@@ -28,7 +28,7 @@ pub(super) struct Replacement {
     pub end: u32,
 }
 
-/// What was read from the weak tables of an object.
+/// The contents of an object's weak tables.
 #[derive(Default)]
 pub(super) struct Sites {
     /// In the order of their sections.
@@ -38,24 +38,25 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// The sites in a section.
+    /// Returns the sites in a section.
     pub fn of_section(&self, section: SectionIndex) -> &[Site] {
         let first = self.sites.partition_point(|site| site.section < section);
         let behind = self.sites.partition_point(|site| site.section <= section);
         &self.sites[first..behind]
     }
 
-    /// The offsets of the sites in a section, in order.
+    /// Returns the offsets of the sites in a section, in order.
     pub fn offsets(&self, section: SectionIndex) -> Vec<u32> {
         let mut offsets: Vec<u32> = self.of_section(section).iter().map(|site| site.offset).collect();
         offsets.sort_unstable();
         offsets
     }
 
-    /// Where a section of replacements is cut: at 0, and in front of each group of replacements that overlap.
+    /// Returns the offsets at which a section of replacements is split: 0, and the start of each group of overlapping
+    /// replacements.
     pub fn replacement_starts(&self, section: SectionIndex) -> Vec<u32> {
         let (mut starts, mut end) = (vec![0], 0);
-        // In the order of their beginnings.
+        // In the order of their starts.
         for replacement in self.replacements.iter().filter(|r| r.section == section && r.end > r.start) {
             if replacement.start >= end && replacement.start > 0 {
                 starts.push(replacement.start);
@@ -66,10 +67,10 @@ impl Sites {
     }
 }
 
-/// The layout of the entries of a weak table.
+/// Returns the layout of the entries of a weak table.
 ///
 /// # Errors
-/// What is wrong, if no known layout fits.
+/// A description of the problem, if no known layout fits.
 pub(super) fn layout(
     object: &Object<'_>,
     index: SectionIndex,
@@ -79,7 +80,7 @@ pub(super) fn layout(
     kind.layout(object.machine, world.version(), object.section(index))
 }
 
-/// Reads the weak tables of an object. `Err` names a section and what is wrong with it.
+/// Reads the weak tables of an object. An error names a section and its problem.
 pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (SectionIndex, String)> {
     let mut out = Sites::default();
     for (i, section) in object.sections.iter().enumerate() {
@@ -118,7 +119,7 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
                         None if len == 0 => {}
                         None => {
                             let problem = format!(
-                                "the replacement of the entry at {start:#x}, {len} bytes, does not lie in a section of \
+                                "the replacement of the entry at {start:#x}, {len} bytes, is not in a section of \
                                  this object"
                             );
                             return Err((index, problem));
@@ -137,7 +138,8 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
     Ok(out)
 }
 
-/// The place in this object that the field at `offset` of a table refers to; `None` if it is not within a section.
+/// Returns the place in this object that the field at `offset` of a table refers to; `None` if it is not within a
+/// section.
 fn local_place(object: &Object<'_>, index: SectionIndex, offset: u32) -> Option<(SectionIndex, u32)> {
     let reloc = super::decode::reloc_at(&object.section(index).relocs, offset)?;
     let symbol = &object.symbols[reloc.symbol.get()];
@@ -150,27 +152,27 @@ fn local_place(object: &Object<'_>, index: SectionIndex, offset: u32) -> Option<
     }
 }
 
-/// A patch site, whose code must not change: `start..end`, on instruction boundaries. Those of a section are in order and
-/// do not overlap.
+/// A patch site, whose code must not change: `start..end`, on instruction boundaries. The sites of a section are in
+/// order and do not overlap.
 pub(super) struct FixedRegion {
     pub start: u32,
     pub end: u32,
-    /// A `jmp` of a static key, of which lowering may choose the length, because the kernel reads that from the opcode.
+    /// A `jmp` of a static key, whose length lowering may choose, because the kernel reads it from the opcode.
     pub static_jump: bool,
 }
 
-/// Finds the fixed regions of one code section, makes blocks begin at its `sites`, and makes functions opaque
-/// whose sites are not whole instructions or are branched into.
+/// Finds the fixed regions of one code section and makes blocks begin at its `sites`. Makes functions opaque whose
+/// sites are not whole instructions or are branch targets inside.
 pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], machine: Machine) -> Vec<FixedRegion> {
     let mut regions: Vec<FixedRegion> = Vec::new();
     for site in sites {
         let Some(span) = code.span_containing(site.offset) else { continue };
         let Some(insn) = code.insn_containing(site.offset).copied() else {
-            code.make_opaque(span, "a site in code that could not be decoded");
+            code.make_opaque(span, "a site in code that cannot be decoded");
             continue;
         };
         if insn.is_predicated() {
-            code.make_opaque(span, "a site on the condition of another instruction");
+            code.make_opaque(span, "a site under the condition of another instruction");
             continue;
         }
         code.leaders.push(insn.offset);
@@ -210,7 +212,7 @@ pub(super) fn fix_regions(code: &mut CodeSection, sites: &[Site], machine: Machi
             code.make_opaque(span, "a patch site with a branch into it, or a short one out of it");
         }
     }
-    // No block begins inside a region: entries of tables refer there by offset.
+    // No block begins inside a region: entries of tables refer to it by offset.
     let inside = |leader: &u32| {
         let after = regions.partition_point(|region| region.start < *leader);
         after > 0 && *leader < regions[after - 1].end
@@ -234,7 +236,7 @@ mod tests {
         assert_eq!(starts(&[(0, 5), (5, 8), (8, 9)]), [0, 5, 8]);
         // The third overlaps the first, though not its neighbour.
         assert_eq!(starts(&[(0, 9), (2, 4), (6, 8), (9, 12)]), [0, 9]);
-        // Twice the same, and one of no bytes within another.
+        // The same one twice, and an empty one within another.
         assert_eq!(starts(&[(0, 4), (4, 8), (4, 8), (6, 6)]), [0, 4]);
         assert_eq!(starts(&[(3, 6)]), [0, 3]);
         assert_eq!(starts(&[]), [0]);

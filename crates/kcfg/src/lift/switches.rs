@@ -9,11 +9,11 @@ A compiled `switch` bounds its index, then jumps through a table:
     jmp *table(,%eax,4)
 ```
 
-For every computed jump of that shape, [`bounds`] looks for the comparison that bounds the index. Only
-with a bound in hand, and only if every slot up to it names a block of the same function, is the table
-resolved (Chanet et al. 2007, section 2.3): its slots then belong to the jump, so that they keep code alive
-only while the jump itself can run. Otherwise the table stays ordinary data, and because it points into the middle
-of the function, that is carried whole ([`super::pointers`]).
+For every computed jump of that shape, [`bounds`] looks for the comparison that bounds the index. The table is resolved
+(Chanet et al. 2007, section 2.3) only if there is a bound, and every slot up to it names a block of the same function.
+Its slots then belong to the jump, so they keep code alive only while the jump itself can run. Otherwise the table
+remains ordinary data, and because it points into the middle of the function, the function is opaque
+([`super::pointers`]).
 */
 
 use std::ops::Range;
@@ -28,7 +28,7 @@ use crate::edges::Predecessors;
 use crate::graph::{Graph, JumpTable, NodeKind, Ref, Role, Target, Terminator};
 use crate::index::{NodeId, TableId};
 
-/// Resolves the jump tables of all blocks that end in an indirect jump, where their size can be proved.
+/// Resolves the jump tables of all blocks that end with an indirect jump, if their size can be proved.
 pub(super) fn resolve(graph: &mut Graph) {
     let predecessors = Predecessors::of(graph);
     for node in graph.node_ids() {
@@ -45,7 +45,7 @@ pub(super) fn resolve(graph: &mut Graph) {
     own_slots(graph);
 }
 
-/// The slots of the table that the block jumps through.
+/// Finds the slots of the table that the block jumps through.
 fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
     let word = i64::from(graph.machine.word_size());
     let NodeKind::Block(block) = &graph.node(node).kind else { return None };
@@ -76,7 +76,7 @@ fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
     jump_table(chunk, table, &refs[first + slots..]).filter(|_| matches)
 }
 
-/// The table of these references of a chunk, if they directly follow one another. In a damaged object they may
+/// Returns the table of these references of a chunk, if they directly follow one another. In a damaged object they may
 /// overlap; then there is none.
 fn jump_table(chunk: NodeId, slots: &[Ref], behind: &[Ref]) -> Option<JumpTable> {
     let end = |slot: &Ref| slot.offset + u32::from(slot.width);
@@ -98,7 +98,7 @@ fn attach(graph: &mut Graph, node: NodeId, table: JumpTable) {
     }
 }
 
-/// Adds a table whose jump an earlier rewriting removed. Its slots keep their targets alive, as other references do.
+/// Adds a table whose jump an earlier rewrite removed. Its slots keep their targets alive, like other references.
 pub(super) fn add_without_jump(
     lifted: &mut Lifted<'_>,
     object: ObjectIndex,
@@ -114,7 +114,7 @@ pub(super) fn add_without_jump(
     lifted.graph.tables.extend(table);
 }
 
-/// Gives the references of every table the role of slots. Tables that overlap, or that have other users than their
+/// Gives the references of every table the role of slots. Tables that overlap, or that have users other than their
 /// jumps, keep [`Role::Address`].
 fn own_slots(graph: &mut Graph) {
     let mut spans: FxHashMap<NodeId, Vec<(i64, i64, TableId)>> = FxHashMap::default();

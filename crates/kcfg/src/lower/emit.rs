@@ -1,4 +1,4 @@
-//! Writing out the placed nodes: bytes, relocations, sections.
+//! Writes the placed nodes: bytes, relocations, sections.
 
 mod padding;
 mod references;
@@ -28,7 +28,7 @@ const SHT_ARM_ATTRIBUTES: u32 = 0x7000_0003;
 pub(super) struct Emitter<'g> {
     graph: &'g Graph,
     isa: &'g dyn Rewritable,
-    /// The output sections, with their nodes placed.
+    /// The output sections, with their placed nodes.
     placed: Vec<Placed>,
     sections: Vec<Option<SectionIndex>>,
     offsets: Vec<u32>,
@@ -99,7 +99,7 @@ impl<'g> Emitter<'g> {
         Ok(emitter)
     }
 
-    /// Finds the ends of the parts of functions in an output section: runs of nodes of one function.
+    /// Finds the ends of the parts of functions in an output section: sequences of nodes of one function.
     fn find_parts(&mut self, nodes: &[PlacedNode]) {
         let graph = self.graph;
         for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {
@@ -108,8 +108,8 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// Gives a symbol to each part of a function that begins without one, so that it is a function again when the object is
-    /// read: for overridden weak functions, functions whose first block was removed, cold parts, and what was outlined.
+    /// Adds a symbol to each part of a function that begins without one, so that it is a function when the object is
+    /// read again: overridden weak functions, functions whose first block was removed, cold parts, and outlined code.
     fn name_parts(&mut self) {
         let named = self.symbols.functions();
         let graph = self.graph;
@@ -130,7 +130,7 @@ impl<'g> Emitter<'g> {
         self.placed = placed;
     }
 
-    /// Adds the mapping symbols of ARM, except within code that is carried whole, which has its own.
+    /// Adds the mapping symbols of ARM, except in opaque code, which has its own.
     fn map_contents(&mut self) {
         let graph = self.graph;
         if graph.machine != Machine::Arm {
@@ -147,7 +147,7 @@ impl<'g> Emitter<'g> {
                     NodeKind::Block(_) => Some(Content::Code(graph.encoding(node))),
                     NodeKind::Chunk(chunk) => (!chunk.code).then_some(Content::Data),
                 };
-                // Slots would be read in the `nop`s between a table and literals.
+                // The `nop`s between a table and literals would be read as slots.
                 if before == Some(Content::Data)
                     && content == before
                     && let Some(code) = code.filter(|_| self.keeps_nops(node, offset - end))
@@ -174,7 +174,7 @@ impl<'g> Emitter<'g> {
         (places, &mut self.symbols)
     }
 
-    /// Returns the object, and where its code comes from.
+    /// Returns the object, and the origin of its code.
     pub fn lowered(self) -> Result<Lowered<'g>, Error> {
         let code = self.code();
         Ok(Lowered { object: self.object()?, code })
@@ -226,7 +226,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// Code and data that was carried whole.
+    /// Returns the opaque code and data.
     fn carried(&self) -> Vec<Carried> {
         let reasons: FxHashMap<NodeId, &'static str> =
             self.graph.opaque.iter().map(|opaque| (opaque.node, opaque.reason)).collect();
@@ -246,7 +246,7 @@ impl<'g> Emitter<'g> {
         all
     }
 
-    /// The jump tables that are alive although their jumps were removed.
+    /// Returns the live jump tables whose jumps were removed.
     fn tables_without_jump(&self) -> Vec<Carried> {
         let graph = self.graph;
         let mut jumps = FixedBitSet::with_capacity(graph.tables.len());
@@ -286,7 +286,7 @@ impl<'g> Emitter<'g> {
                 }
             }
         }
-        // In an order of nothing, the linker has no place for it.
+        // With `SHF_LINK_ORDER` but no order, the linker has no place for a section.
         let order = placed.about.first().map(|&(section, _)| section).or(input.order);
         let link_order = order.and_then(|order| self.outputs[order.get()]);
         let dropped = if link_order.is_some() { SHF_GROUP } else { SHF_GROUP | SHF_LINK_ORDER };
@@ -303,7 +303,7 @@ impl<'g> Emitter<'g> {
         })
     }
 
-    /// Makes the relocation of an entry's site refer to an offset in a section.
+    /// Redirects the relocation of an entry's site to an offset in a section.
     fn set_site(&self, entry: &PlacedNode, section: SectionId, offset: u32, relocs: &mut [Reloc]) {
         let Some(site) = self.graph.site(entry.node) else { return };
         let at = u64::from(entry.offset + site.offset);
@@ -353,7 +353,7 @@ impl<'g> Emitter<'g> {
         Ok(())
     }
 
-    /// The groups with a section in the output, in the order of their first sections.
+    /// Returns the groups with a section in the output, in the order of their first sections.
     fn groups(&mut self) -> Vec<Group> {
         let mut members: IndexMap<SymbolId, Vec<SectionIndex>> = IndexMap::new();
         for section in &self.graph.sections {

@@ -1,14 +1,14 @@
 /*!
 Lowering: the graph becomes one relocatable object.
 
-Every section with a live node becomes an output section, in the same order, so that the kernel's linker script places
-them as in the original. Only sections of plain data are reordered, to waste less on alignment (`pack`). Nodes are in
+Every section with a live node becomes an output section, in the same order, so the kernel's linker script places them
+as in the original. Only sections of plain data are reordered, to waste less space on alignment (`pack`). Nodes keep
 the order of their section; a block whose fall-through successor is not the next node gets a jump; branches within a
 section are encoded in the shortest form that reaches (`relax`). References to nodes are written against section
-symbols, as assemblers do; references to global symbols stay symbolic, so that the linker resolves them. The index of
-ARM's unwind tables is made anew for the code as it is placed (`unwind`).
+symbols, as assemblers do; references to global symbols remain symbolic, for the linker to resolve. The index of ARM's
+unwind tables is generated anew for the placed code (`unwind`).
 
-On ARM, instructions reach literals and tables only near by: [`bring_near`] sees to that before.
+On ARM, instructions reach only nearby literals and tables: call [`bring_near`] first.
 */
 
 mod emit;
@@ -27,21 +27,21 @@ pub use near::bring_near;
 pub use relax::Relax;
 pub(crate) use symbols::{OUTLINED, OWN};
 
-/// Why a graph cannot be lowered. Each of these is a defect of the pass that ran before.
+/// The reason why a graph cannot be lowered. Each is a defect of an earlier pass.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A node that is alive refers to one that was removed.
+    /// A live node refers to a removed node.
     #[error("{from} is alive and refers to {to}, which was removed")]
     Dangling {
-        /// Who refers.
+        /// The source.
         from: String,
-        /// To what.
+        /// The target.
         to: String,
     },
     /// A branch does not reach its target.
     #[error("{from}: a branch over {displacement} bytes is farther than the instruction reaches")]
     TooFar {
-        /// The block that it ends.
+        /// The block that ends with the branch.
         from: String,
         /// Distance in bytes.
         displacement: i64,
@@ -52,7 +52,7 @@ pub enum Error {
 pub struct Lowered<'g> {
     /// The object.
     pub object: Object<'g>,
-    /// The node that each part of its code comes from, in the order of the object.
+    /// The node of each part of its code, in the order of the object.
     pub code: Vec<PlacedCode>,
 }
 
@@ -65,7 +65,7 @@ pub struct PlacedCode {
     pub section: SectionIndex,
     /// Offset in bytes in that section.
     pub offset: u32,
-    /// Size there in bytes, with the branches that end it.
+    /// Size there in bytes, including the final branches.
     pub size: u32,
 }
 

@@ -1,12 +1,12 @@
 /*!
-What instructions reach only near by: literals and tables of distances of ARM code.
+Keeps literals and tables of distances within the reach of ARM instructions.
 
 A load reaches a literal up to 1020 or 4095 bytes away, and the slots of a table of distances span 510 or 131070 bytes.
-Passes move code apart, share it, and put more of it in between. Before such a program is lowered, [`bring_near`] gives
-each load that does not reach its literal a copy that it reaches, behind a block of the same part of the function: one
-that control does not run on from, or else one that then jumps over the copy. A block is split for that if its end is
-too far away. Tables get slots of two bytes where one is not enough. This is repeated until all loads reach, because
-every copy moves the code after it. Literals that nothing reads any more are removed.
+Passes move code apart, share it, and insert more. Before such a program is lowered, [`bring_near`] gives each load
+that does not reach its literal a copy within reach. The copy is placed after a block of the same part of the function:
+a block without a fall-through, or else one that then jumps over the copy. A block is split for that if its end is too
+far away. Tables get slots of two bytes if one byte is not enough. This is repeated until all loads reach, because
+every copy moves the code after it. Unread literals are removed.
 */
 
 use fixedbitset::FixedBitSet;
@@ -17,22 +17,22 @@ use super::relax::{self, PlacedNode, Relax};
 use crate::graph::{Editor, Graph, Ref, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, SectionId, TableId};
 
-/// How often to place all code at most. What does not reach then is an error of lowering.
+/// Maximum number of times that all code is placed. Lowering reports everything still out of reach as an error.
 const MAX_ROUNDS: usize = 64;
 
-/// How many bytes a copy should be nearer than the load reaches, because further copies come in between.
+/// Number of bytes by which a copy should be nearer than the reach of the load, because further copies may be inserted.
 const MARGIN: u32 = 64;
 
-/// The name that nodes have which are made here.
+/// The provenance of nodes that are created here.
 const STEP: &str = "literals";
 
-/// Brings what instructions read near enough, and removes literals that nothing reads.
+/// Brings literals and tables within the reach of instructions, and removes unread literals.
 pub fn bring_near(graph: &mut Graph) {
     if graph.machine != Machine::Arm {
         return;
     }
     for _ in 0..MAX_ROUNDS {
-        // First, because what goes moves what lies behind it, and the distances that `sub r1, pc, #N` reaches have gaps.
+        // Remove these first: this moves the code after them, and the reach of `sub r1, pc, #N` has gaps.
         remove_unread(graph);
         let mut found = Found::default();
         let mut offsets = vec![0; graph.nodes.len()];
@@ -46,7 +46,7 @@ pub fn bring_near(graph: &mut Graph) {
     }
 }
 
-/// Removes the literals that no instruction reads which is alive.
+/// Removes the literals that no live instruction reads.
 fn remove_unread(graph: &mut Graph) {
     let mut read = FixedBitSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
@@ -65,7 +65,7 @@ fn remove_unread(graph: &mut Graph) {
     }
 }
 
-/// Whether a node is a literal, and no table of distances.
+/// Whether a node is a literal rather than a table of distances.
 fn is_literal(graph: &Graph, node: NodeId) -> bool {
     graph.is_among_code(node) && graph.node(node).live && graph.node(node).glued_to.is_none()
 }
@@ -78,16 +78,16 @@ fn can_be_copied(graph: &Graph, node: NodeId) -> bool {
     graph.is_among_code(node) && graph.node(node).live && !graph.refs_of(node).iter().any(is_distance)
 }
 
-/// What does not reach.
+/// References out of reach, and their repairs.
 #[derive(Default)]
 struct Found {
-    /// Copies to make: of this literal, directly behind this node.
+    /// Copies to make: of this literal, directly after this node.
     copies: Vec<(NodeId, NodeId)>,
-    /// References by their numbers among those of a block, and what they are to refer to.
+    /// References by their numbers among those of a block, with their new targets.
     loads: Vec<(NodeId, usize, Literal)>,
-    /// Jumps by tables whose slots are too narrow.
+    /// Jumps through tables whose slots are too narrow.
     tables: Vec<(NodeId, TableId)>,
-    /// Blocks to split, and where, so that a copy can be put in between.
+    /// Blocks to split, and the offsets, to insert a copy in between.
     splits: Vec<(NodeId, u32)>,
 }
 
@@ -95,7 +95,7 @@ struct Found {
 #[derive(Clone, Copy)]
 enum Literal {
     There(NodeId),
-    /// The copy of this number.
+    /// The copy with this number.
     Copy(usize),
 }
 
@@ -104,7 +104,7 @@ impl Found {
         self.loads.is_empty() && self.tables.is_empty() && self.splits.is_empty()
     }
 
-    /// Adds what does not reach in a section of code; none if its branches do not reach either.
+    /// Adds the references out of reach in a section of code; none if its branches are out of reach as well.
     fn look_at(&mut self, graph: &Graph, section: SectionId, offsets: &mut [u32]) {
         let nodes = graph.sections[section.get()].nodes.iter().copied();
         let live: Vec<NodeId> = nodes.filter(|&node| graph.node(node).live).collect();
@@ -127,7 +127,7 @@ impl Found {
     fn apply(self, graph: &mut Graph) {
         let mut editor = Editor::new(graph, STEP);
         if !self.splits.is_empty() {
-            // References then have other numbers. The copies are for the next round.
+            // The split changes the numbers of references. The next round makes the copies.
             self.splits.iter().for_each(|&(block, at)| _ = editor.split_block(block, at));
             editor.finish();
             return;
@@ -159,7 +159,7 @@ struct Part<'p> {
 
 impl Part<'_> {
     fn look(&self, found: &mut Found) {
-        // Where copies are to be: the index of the node in front, with the number of the copy.
+        // The index of the node before each copy, with the number of the copy.
         let mut planned: Vec<(usize, usize)> = Vec::new();
         for (i, placed) in self.nodes.iter().enumerate() {
             let graph = self.graph;
@@ -199,7 +199,7 @@ impl Part<'_> {
         }
     }
 
-    /// Whether a slot of a table of distances is too narrow.
+    /// Whether the slots of a table of distances are too narrow.
     fn is_narrow(&self, table: TableId) -> bool {
         let chunk = self.graph.tables[table.get()].chunk;
         let start = i64::from(self.offsets[chunk.get()]);
@@ -217,7 +217,7 @@ impl Part<'_> {
         self.reaches_if_moved(load, 0, literal)
     }
 
-    /// The same, if the load is so many bytes further behind.
+    /// Whether the load would still reach after moving by this number of bytes.
     fn reaches_if_moved(&self, load: &Load, by: u32, literal: u32) -> bool {
         let graph = self.graph;
         let start = load.offset as usize;
@@ -228,7 +228,7 @@ impl Part<'_> {
             && self.isa.set_literal(&mut bytes, graph.encoding(load.node).address(place), target as u64)
     }
 
-    /// An equal literal within reach of node `i`: an existing one, a scheduled copy, or one scheduled now.
+    /// Finds or schedules an equal literal within reach of node `i`.
     fn other(
         &self,
         i: usize,
@@ -273,14 +273,14 @@ impl Part<'_> {
         let index = index.or_else(|| before().find(|index| free(&index)));
         let index = index.or_else(|| reachable.iter().rev().copied().find(gaps));
         let index = index.or_else(|| before().next());
-        // What is just near enough is better than nothing.
+        // A barely reachable place is better than none.
         let index = index.or_else(|| (i..self.nodes.len()).find(|at| gaps(at) && reaches_with(0, *at)))?;
         found.copies.push((literal, self.nodes[index].node));
         Some(Literal::Copy(found.copies.len() - 1))
     }
 
-    /// The last place behind a load where its block can be split, in bytes from the start of the block, so that the load
-    /// reaches a copy of a literal there.
+    /// Returns the last place after a load where its block can be split, in bytes from the start of the block, such
+    /// that the load reaches a copy of a literal there.
     fn place_to_split(&self, i: usize, load: &Load, literal: NodeId) -> Option<u32> {
         let graph = self.graph;
         let node = self.nodes[i].node;
@@ -301,24 +301,24 @@ impl Part<'_> {
         Some(places.take_while(reaches).last().unwrap_or(first))
     }
 
-    /// Where a node ends, with its branches.
+    /// Returns the end of a node, including its branches.
     fn end(&self, index: usize) -> u32 {
         let placed = &self.nodes[index];
         let branches: u32 = placed.branches.iter().map(|branch| u32::from(branch.form.len)).sum();
         placed.offset + self.graph.node(placed.node).size + branches
     }
 
-    /// Whether something may be put behind a node.
+    /// Whether something may be inserted after a node.
     fn is_gap(&self, index: usize) -> bool {
         let node = self.nodes[index].node;
         self.nodes.get(index + 1).is_none_or(|behind| self.graph.node(behind.node).glued_to != Some(node))
     }
 
-    /// Whether control does not go on behind a node.
+    /// Whether execution never continues directly after a node.
     fn runs_out(&self, index: usize) -> bool {
         let Some(block) = self.graph.block(self.nodes[index].node) else { return true };
         let next = block.end.next();
-        // What has a jump to its successor already.
+        // A node with a jump to its successor counts as well.
         next.is_none() || self.nodes.get(index + 1).is_some_and(|behind| next != Some(behind.node))
     }
 }
@@ -329,6 +329,6 @@ struct Load {
     /// Its offset in bytes in the node, and its length.
     offset: u32,
     width: u8,
-    /// How many bytes behind the beginning of the literal it reads.
+    /// Number of bytes from the start of the literal to the bytes that it reads.
     inside: i64,
 }

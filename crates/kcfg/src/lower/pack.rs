@@ -1,9 +1,9 @@
-//! Ordering data sections so that little is lost to alignment between them.
+//! Orders data sections to reduce the alignment padding between them.
 //!
-//! The linker places sections of one name behind one another in the order of the object. The program does not depend on
-//! that order for plain data. Sections that are aligned to more than a cache line stay together. The others are ordered
-//! greedily: of the sections that fit without padding, the next one is that whose end is the best place for another. There
-//! are two rules for the best place, and the order that wastes less is taken.
+//! The linker places sections of one name one after the other in the order of the object. The program does not depend
+//! on that order for plain data. Sections aligned to more than a cache line stay together. The others are ordered
+//! greedily: of the sections that fit without padding, the one whose end is the best place for another comes next.
+//! There are two rules for the best place; the order that wastes less is used.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -16,18 +16,17 @@ use crate::graph::{Graph, Section};
 use crate::index::{NodeId, SectionId};
 use crate::special::Rule;
 
-/// The largest alignment in bytes that can be assumed of the address at which a run of sections begins.
+/// The largest alignment in bytes that is certain for the start address of a sequence of sections.
 const CACHE_LINE: u32 = 64;
 
-/// How many bytes of narrowly aligned sections go in front of the widely aligned ones. The linker's padding in front of
-/// those is half a page on average, which this fills. Zero-initialised data begins on a page, so that there is no
-/// such padding.
+/// Number of bytes of narrowly aligned sections before the widely aligned ones. The linker's padding there is half a
+/// page on average, which these fill. Zero-initialised data begins on a page, so it has no such padding.
 const FRONT: u32 = 2048;
 
-/// The largest alignment in bytes of sections whose nodes are placed one by one.
+/// The largest alignment in bytes of sections whose nodes are placed individually.
 const FILLER: u32 = 8;
 
-/// Reorders plain data among itself; everything else keeps its place.
+/// Reorders plain data; everything else keeps its place.
 pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
     let section = |placed: &Placed| &graph.sections[placed.section.get()];
     let (plain, others): (Vec<_>, Vec<_>) =
@@ -59,7 +58,7 @@ fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
     rest.sort_by_key(|piece| (piece.align, piece.size));
     let (even, lost) = (greedy(&rest, Best::Even), greedy(&rest, Best::Lost));
     let best = if even.end <= lost.end { even } else { lost };
-    // Those of one alignment and size keep their order, so that packing again changes nothing.
+    // Sections of equal alignment and size keep their order, so that packing again changes nothing.
     let shape = |piece: &Placed| (piece.align, piece.size);
     let shapes: Vec<(u32, u32)> = best.order.into_iter().map(|i| shape(&rest[i])).collect();
     let mut alike: BTreeMap<(u32, u32), VecDeque<Placed>> = BTreeMap::new();
@@ -69,12 +68,12 @@ fn pack(mut rest: Vec<Placed>, out: &mut Vec<Placed>) {
     out.extend(shapes.iter().filter_map(|shape| alike.get_mut(shape)?.pop_front()));
 }
 
-/// Which offset is the best place for the next section.
+/// The rule for the best offset for the next section.
 #[derive(Clone, Copy)]
 enum Best {
-    /// The one with the largest alignment.
+    /// The offset with the largest alignment.
     Even,
-    /// The one with the least padding up to the next multiple of the largest alignment of any section.
+    /// The offset with the least padding up to the next multiple of the largest alignment of any section.
     Lost,
 }
 
@@ -84,8 +83,8 @@ struct Order {
     end: u64,
 }
 
-/// Chooses the next section: the one without padding that ends in the best place, then the one with the largest
-/// alignment, then the first. `pieces` are in the order of their alignment.
+/// Orders the sections. Each next section is the one without padding that ends in the best place, then the one with the
+/// largest alignment, then the first. `pieces` are in the order of their alignment.
 fn greedy(pieces: &[Placed], rule: Best) -> Order {
     let widest = pieces.last().map_or(1, |piece| piece.align);
     let modulus = u64::from(match rule {
@@ -114,7 +113,7 @@ fn greedy(pieces: &[Placed], rule: Best) -> Order {
         let next = match best.min() {
             Some((_, _, i)) => i,
             None => {
-                // Nothing fits: the widest.
+                // Nothing fits: take the widest.
                 last = taken[..last].iter().rposition(|taken| !taken).expect("not all are taken");
                 last
             }
@@ -127,7 +126,7 @@ fn greedy(pieces: &[Placed], rule: Best) -> Order {
     Order { order, end }
 }
 
-/// The sections of one alignment that are left, by size modulo what the rule looks at, each in order.
+/// The remaining sections of one alignment, by size modulo the modulus of the rule, each in order.
 struct Class {
     align: u64,
     modulus: u64,
@@ -139,7 +138,7 @@ impl Class {
         self.by_size.entry(u64::from(size) % self.modulus).or_default()
     }
 
-    /// The section that is best behind `end`, with a price that is lower the better it is.
+    /// Returns the best section after `end`, with its cost.
     fn best(&self, rule: Best, end: u64) -> Option<(u64, usize)> {
         match rule {
             Best::Even => {
@@ -156,7 +155,7 @@ impl Class {
         }
     }
 
-    /// Takes out a section, the first or the last of its size.
+    /// Removes a section, the first or the last of its size.
     fn remove(&mut self, i: usize, size: u32) {
         let queue = self.queue(size);
         if queue[0] == i {
@@ -170,7 +169,7 @@ impl Class {
     }
 }
 
-/// Whether the nodes of a section are placed one by one, between those of others. With a larger alignment, that would
+/// Whether the nodes of a section are placed individually, between those of others. With a larger alignment, that would
 /// waste more than placing them together.
 pub(super) fn fills_gaps(graph: &Graph, section: SectionId, live: &[NodeId]) -> bool {
     is_plain(graph, &graph.sections[section.get()]) && widest(graph, live) <= FILLER
@@ -187,7 +186,7 @@ mod tests {
 
     use super::*;
 
-    /// What [`greedy`] does, without its indices.
+    /// Does the same as [`greedy`], without its indices.
     fn plainly(pieces: &[Placed], rule: Best) -> Vec<usize> {
         let widest = pieces.last().map_or(1, |piece| piece.align);
         let price = |end: u32| match rule {

@@ -1,4 +1,4 @@
-//! Placing the nodes of one section: which branches the layout needs, and their shortest encodings.
+//! Places the nodes of one section: chooses the branches that the layout needs, and their shortest encodings.
 
 use goblin::elf::sym::{STB_WEAK, STT_FUNC, STT_GNU_IFUNC};
 
@@ -9,7 +9,7 @@ use kisa::{Branch, BranchForm, Encoding, Rewritable};
 /// Whether branches to global symbols in the same section are encoded like any other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relax {
-    /// No: they have a relocation and their longest form, as the assembler emits them.
+    /// No: they have a relocation and their longest form, as emitted by the assembler.
     AsAssembled,
     /// Yes: in their shortest form, without a relocation. Only correct for a program that is linked as a whole.
     Shortest,
@@ -17,15 +17,14 @@ pub enum Relax {
 
 /// Live nodes with their places: an output section.
 pub(super) struct Placed {
-    /// The section that they are from.
+    /// The section of the nodes.
     pub section: SectionId,
     pub nodes: Vec<PlacedNode>,
     /// Size in bytes.
     pub size: u32,
     /// Alignment in bytes.
     pub align: u32,
-    /// For each node of an index of unwind tables, the place of the code that it is about: a section, and the offset
-    /// in bytes there.
+    /// For each node of an index of unwind tables, the place of its code: a section, and the offset in bytes there.
     pub about: Vec<(SectionId, u32)>,
 }
 
@@ -47,15 +46,15 @@ pub(super) struct PlacedBranch {
     pub symbolic: bool,
 }
 
-/// A branch that has to span more than its longest form does.
+/// A branch whose distance exceeds its longest form.
 #[derive(Debug)]
 pub(super) struct TooFar {
     pub node: NodeId,
     pub displacement: i64,
 }
 
-/// Places the live nodes of a section in their order, as one output section, and adds it to `out`. `offsets`
-/// receives where each node begins.
+/// Places the live nodes of a section in their order, as one output section, and adds it to `out`. `offsets` receives
+/// the offset of each node.
 pub(super) fn place(
     isa: &dyn Rewritable,
     graph: &Graph,
@@ -86,7 +85,7 @@ pub(super) fn place(
     Ok(())
 }
 
-/// Places every node of a section of plain data, with the nodes that are glued to it, as an output section of its own.
+/// Places every node of a section of plain data, with the nodes glued to it, as a separate output section.
 pub(super) fn place_apart(
     graph: &Graph,
     section: SectionId,
@@ -102,19 +101,19 @@ pub(super) fn place_apart(
     }
 }
 
-/// The alignment in bytes that nodes need: the largest of their own, and that of instructions.
+/// Returns the alignment in bytes that nodes need: the largest of their own, and that of instructions.
 pub(super) fn widest(graph: &Graph, nodes: &[NodeId]) -> u32 {
     nodes.iter().map(|&node| alignment(graph, node)).max().unwrap_or(1)
 }
 
-/// The alignment in bytes that a node needs: its own, and that of instructions.
+/// Returns the alignment in bytes that a node needs: its own, and that of instructions.
 fn alignment(graph: &Graph, node: NodeId) -> u32 {
     let unit = graph.block(node).map_or(1, |_| graph.isa().unit(graph.encoding(node)));
     graph.node(node).align.max(unit as u32)
 }
 
-/// Assigns an offset to each node; returns the size of the section. As assembled, the padding between two nodes is that of
-/// the input; else only what the alignment of the nodes needs.
+/// Assigns an offset to each node; returns the size of the section. As assembled, nodes keep the padding of the input
+/// between them; else only the padding for their alignment.
 fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets: &mut [u32]) -> u32 {
     let mut at = 0u32;
     for i in 0..nodes.len() {
@@ -123,7 +122,7 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
             at += node.padding.len() as u32;
         }
         if i == 0 || !is_glued(graph, &nodes[i - 1], &nodes[i]) {
-            // The nodes that are glued to it move with it, by a multiple of the largest alignment.
+            // Nodes that are glued to it move with it, by a multiple of the largest alignment.
             let behind = nodes[i..].windows(2).take_while(|pair| is_glued(graph, &pair[0], &pair[1]));
             let align = behind
                 .map(|pair| alignment(graph, pair[1].node))
@@ -143,8 +142,8 @@ fn is_glued(graph: &Graph, before: &PlacedNode, after: &PlacedNode) -> bool {
     graph.node(after.node).glued_to == Some(before.node)
 }
 
-/// Lengthens the branches that do not reach; returns whether there were any. Branches only ever grow, so that repeating
-/// this ends (the algorithm of GNU as, with the same result).
+/// Lengthens the branches that do not reach; returns whether there were any. Branches only grow, so repeating this
+/// terminates (the algorithm of GNU as, with the same result).
 fn grow(
     isa: &dyn Rewritable,
     graph: &Graph,
@@ -171,13 +170,13 @@ fn grow(
     Ok(grown)
 }
 
-/// Offset in the output section of a destination in the same one.
+/// Returns the offset in the output section of a destination in the same section.
 pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &[u32]) -> i64 {
     let (node, inside) = graph.resolve(dest.target).expect("a local destination");
     i64::from(offsets[node.get()]) + i64::from(inside) + dest.offset
 }
 
-/// Chooses the branches that end blocks.
+/// Chooses the final branches of blocks.
 struct BranchMaker<'a> {
     isa: &'a dyn Rewritable,
     graph: &'a Graph,
@@ -185,7 +184,7 @@ struct BranchMaker<'a> {
 }
 
 impl BranchMaker<'_> {
-    /// The branches that end a block, given the node that is placed behind it.
+    /// Returns the final branches of a block, given the next node.
     fn branches(&self, node: NodeId, behind: Option<NodeId>) -> Vec<PlacedBranch> {
         let graph = self.graph;
         let NodeKind::Block(block) = &graph.node(node).kind else { return Vec::new() };
@@ -198,8 +197,8 @@ impl BranchMaker<'_> {
             Terminator::Jump(dest) => {
                 let begins = |&(_, inside): &(NodeId, u32)| inside == 0 && dest.offset == 0;
                 let to = graph.resolve(dest.target).filter(begins).map(|(to, _)| to);
-                // A jump that was to the next instruction in the input already is there for its effect on the processor
-                // (Chanet et al. 2007, section 5.4); others are redundant.
+                // A jump to the next instruction that was already in the input has an effect on the processor (Chanet
+                // et al. 2007, section 5.4); other such jumps are redundant.
                 let redundant = to.is_some_and(|to| {
                     Some(to) == behind
                         && self.relax == Relax::Shortest
@@ -217,8 +216,8 @@ impl BranchMaker<'_> {
         }
     }
 
-    /// A branch in its initial form. As assembled, that is its form in the input: GNU as never shortens a branch again, even
-    /// if the growth of other branches has reduced the padding in between.
+    /// Returns a branch in its initial form. As assembled, that is its form in the input: GNU as never shortens a
+    /// branch again, even if the growth of other branches has reduced the padding in between.
     fn branch(&self, from: NodeId, branch: Branch, dest: Dest) -> PlacedBranch {
         let symbolic = !self.is_local(from, &dest);
         let forms = self.isa.branch_forms(branch);
@@ -233,7 +232,7 @@ impl BranchMaker<'_> {
         PlacedBranch { branch, dest, form, symbolic }
     }
 
-    /// Whether the destination is in the same section and cannot be changed by the linker.
+    /// Whether the destination is in the same section and the linker cannot change it.
     fn is_local(&self, from: NodeId, dest: &Dest) -> bool {
         let Some(to) = self.graph.resolve_node(dest.target) else { return false };
         if self.graph.node(from).section != self.graph.node(to).section {
@@ -241,11 +240,11 @@ impl BranchMaker<'_> {
         }
         match dest.target {
             Target::Node(_) => true,
-            // A weak definition may still be overridden by another object of the link; the address of an indirect function
-            // is the result of calling it.
+            // Another object of the link may still override a weak definition; the address of an indirect function is
+            // the result of calling it.
             Target::Symbol(symbol) => {
                 let symbol = &self.graph.symbols[symbol.get()];
-                // A jump cannot change the encoding; the linker sees to that.
+                // A jump cannot change the encoding; the linker handles that.
                 let thumb = self.graph.encoding(from) == Encoding::Thumb;
                 self.relax == Relax::Shortest
                     && (symbol.thumb == thumb || symbol.kind != STT_FUNC)

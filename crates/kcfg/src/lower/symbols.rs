@@ -10,12 +10,12 @@ use crate::index::{NodeId, SymbolId};
 use crate::lift::mapping::{Content, symbol_in_front};
 use kisa::Encoding;
 
-/// The name of symbols that lowering adds. It begins as that of compilers' labels, which the kernel's symbol table leaves
-/// out (scripts/mksysmap).
+/// The prefix of symbols that lowering adds. It begins like compilers' labels, which the kernel's symbol table omits
+/// (scripts/mksysmap).
 pub(crate) const OWN: &str = ".Lkshrink";
 
 /// The symbol name of an outlined function. It identifies the function when the object is read again, because such a
-/// function keeps to no calling convention.
+/// function follows no calling convention.
 pub(crate) const OUTLINED: &str = ".Lkshrink.outlined";
 
 /// Symbols under construction.
@@ -36,9 +36,9 @@ pub(super) struct Places<'l> {
     pub sections: &'l [Option<SectionIndex>],
     /// For each node, its offset there.
     pub offsets: &'l [u32],
-    /// For each node, its end there, branches included.
+    /// For each node, its end there, including branches.
     pub ends: &'l [u32],
-    /// For each block, the end there of the run of blocks of its function that it belongs to.
+    /// For each block, the end there of the sequence of blocks of its function that contains it.
     pub part_ends: &'l [u32],
 }
 
@@ -58,9 +58,9 @@ impl<'g> SymbolTable<'g> {
         self.push(Symbol { kind: STT_SECTION, place: Place::Section(section), ..Symbol::null() })
     }
 
-    /// Adds every symbol of a live node, except overridden ones: the local ones of each object behind the symbol of its
-    /// source file, then all others. Those that lifting made for references follow in the order of the `live` nodes that
-    /// refer to them.
+    /// Adds every symbol of a live node, except overridden ones: the local symbols of each object after the symbol of
+    /// its source file, then all others. Symbols that lifting made for references follow in the order of the `live`
+    /// nodes that refer to them.
     pub fn add_defined(&mut self, places: &Places<'_>, live: impl Iterator<Item = NodeId>) {
         let mut files: IndexMap<*const u8, Vec<usize>> = IndexMap::new();
         let mut others = Vec::new();
@@ -70,7 +70,7 @@ impl<'g> SymbolTable<'g> {
                 continue;
             }
             match &symbol.file {
-                // Compared by address: each object has its own symbol, even if two have the same name.
+                // Compare addresses: each object has its own symbol, even if two have the same name.
                 Some(file) => files.entry(file.as_ptr()).or_default().push(i),
                 None => others.push(i),
             }
@@ -125,7 +125,7 @@ impl<'g> SymbolTable<'g> {
         }
     }
 
-    /// Where functions begin that have a symbol, by section and offset in bytes.
+    /// Returns the starts of functions with a symbol, by section and offset in bytes.
     pub fn functions(&self) -> FxHashSet<(SectionIndex, u32)> {
         let functions = self.symbols.iter().filter(|symbol| symbol.kind == STT_FUNC && symbol.size > 0);
         let placed = functions.filter_map(|symbol| match symbol.place {
@@ -149,16 +149,16 @@ impl<'g> SymbolTable<'g> {
         self.function_at.entry((section, offset)).or_insert(index);
     }
 
-    /// Adds a mapping symbol: such content begins there.
+    /// Adds a mapping symbol at the start of this content.
     pub fn add_mapping(&mut self, section: SectionIndex, offset: u32, content: Content) {
         let (name, value, place) = (symbol_in_front(content), offset.into(), Place::Section(section));
         self.push(Symbol { name, value, place, ..Symbol::null() });
     }
 
-    /// Adds every undefined global symbol of the objects, even without a live reference: the linker may add a member
-    /// of a library for each, which may have effects of its own (constructors). Adds every global symbol that is a
-    /// number, which takes no memory: a linker script may name it. They are sorted by name, because the order of the
-    /// references depends on that of the sections.
+    /// Adds every undefined global symbol of the objects, even without a live reference: the linker may add a member of
+    /// a library for each, which may have effects of its own (constructors). Also adds every absolute global symbol,
+    /// which takes no memory: a linker script may name it. Sorts them by name, because the order of the references
+    /// depends on the order of the sections.
     pub fn add_unplaced(&mut self) {
         let symbols = &self.graph.symbols;
         let is_unplaced = |i: &usize| {
@@ -172,7 +172,7 @@ impl<'g> SymbolTable<'g> {
         }
     }
 
-    /// The index of a symbol, which is added if the object does not define it. `None` if its node was removed.
+    /// Returns the index of a symbol, and adds it if the object does not define it. `None` if its node was removed.
     pub fn index(&mut self, id: SymbolId) -> Option<SymbolIndex> {
         if let Some(&index) = self.indices.get(&id) {
             return Some(index);
@@ -198,8 +198,9 @@ impl<'g> SymbolTable<'g> {
         Some(index)
     }
 
-    /// The symbol for branches to an offset in bytes from the start of a node, if they must not be against a section
-    /// symbol: the symbol of the function there, or a new one. A global one may be that of another object in the link.
+    /// Returns the symbol for branches to an offset in bytes from the start of a node, if they must not be against a
+    /// section symbol: the symbol of the function there, or a new one. A global symbol may resolve to another object's
+    /// in the link.
     pub fn branch_target(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
         let place = u32::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?;
         let section = places.sections[node.get()]?;
@@ -207,8 +208,8 @@ impl<'g> SymbolTable<'g> {
         function.or_else(|| self.own(node, offset, places))
     }
 
-    /// A local symbol at an offset in bytes from the start of a node, for references that must not be against a section
-    /// symbol.
+    /// Returns a local symbol at an offset in bytes from the start of a node, for references that must not be against a
+    /// section symbol.
     pub fn own(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
         if let Some(&index) = self.own.get(&(node, offset)) {
             return Some(index);

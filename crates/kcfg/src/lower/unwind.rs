@@ -1,10 +1,10 @@
 /*!
-The index of ARM's unwind tables (`.ARM.exidx`; IHI 0038, section 5), made anew for the code as it is placed.
+The index of ARM's unwind tables (`.ARM.exidx`; IHI 0038, section 5), generated anew for the placed code.
 
-An entry is about all code from a function's first byte up to the next entry's. The linker orders the sections of the
-index by the code that each is for (`SHF_LINK_ORDER`), and whoever unwinds searches it by halving. The entries of each
-section of code are therefore in the order of its functions. A part of a function elsewhere, out of line or in another
-section, has an entry of its own with the same content.
+An entry describes all code from a function's first byte up to that of the next entry. The linker orders the sections
+of the index by the code of each (`SHF_LINK_ORDER`), and unwinders search it by bisection. The entries of each section
+of code are therefore in the order of its functions. A part of a function elsewhere, out of line or in another section,
+has a separate entry with the same content.
 */
 
 use indexmap::IndexMap;
@@ -19,12 +19,12 @@ const INDEX: &str = ".ARM.exidx";
 /// Size of an entry in bytes.
 const ENTRY: u32 = 8;
 
-/// Replaces the placed sections of the index by ones that follow the placed code.
-/// Changes nothing if it is not known where all code lies that the entries are about.
+/// Replaces the placed sections of the index by ones that follow the placed code. Changes nothing if the place of any
+/// described code is unknown.
 pub(super) fn regroup(graph: &Graph, placed: &mut Vec<Placed>) {
     let Some(entries) = Entries::of(graph) else { return };
     let templates = Templates::of(graph);
-    // What has found its place leaves nothing behind, so that the others keep their order.
+    // A section that was placed leaves `None`, so that the others keep their order.
     let mut made: IndexMap<SectionId, Option<Placed>> = IndexMap::new();
     for code in placed.iter() {
         let found = entries.about(graph, &code.nodes);
@@ -32,7 +32,7 @@ pub(super) fn regroup(graph: &Graph, placed: &mut Vec<Placed>) {
             made.insert(code.section, Some(index(graph, section, code.section, &found)));
         }
     }
-    // In the places of those that were there.
+    // In the places of the old sections.
     let mut all = Vec::with_capacity(placed.len());
     for piece in std::mem::take(placed) {
         if is_index(graph, piece.section) {
@@ -46,7 +46,7 @@ pub(super) fn regroup(graph: &Graph, placed: &mut Vec<Placed>) {
     *placed = all;
 }
 
-/// A section of the index, for a section of code.
+/// Creates a section of the index, for a section of code.
 fn index(graph: &Graph, section: SectionId, code: SectionId, entries: &[(NodeId, u32)]) -> Placed {
     let place = |(i, &(node, _)): (usize, &(NodeId, u32))| PlacedNode {
         node,
@@ -62,12 +62,12 @@ fn index(graph: &Graph, section: SectionId, code: SectionId, entries: &[(NodeId,
     }
 }
 
-/// The sections of the index, of which one gives its name and attributes to each that is made.
+/// The sections of the index, which supply names and attributes for new ones.
 #[derive(Default)]
 struct Templates<'g> {
-    /// By the section of code that they follow, the first.
+    /// The first for each section of code that they follow.
     by_code: FxHashMap<SectionId, SectionId>,
-    /// By name, the first.
+    /// The first with each name.
     by_name: FxHashMap<&'g str, SectionId>,
     first: Option<SectionId>,
 }
@@ -86,7 +86,8 @@ impl<'g> Templates<'g> {
         templates
     }
 
-    /// That of a section of code: its own, or one of the name that the compiler would give it, or else any.
+    /// Returns the template for a section of code: its own, or one with the name that the compiler would give it, or
+    /// else any.
     fn get(&self, graph: &Graph, code: SectionId) -> Option<SectionId> {
         let wanted = match graph.world.output_name(&graph.sections[code.get()].name) {
             ".text" => INDEX.to_owned(),
@@ -101,16 +102,17 @@ fn is_index(graph: &Graph, section: SectionId) -> bool {
     graph.sections[section.get()].nodes.first().is_some_and(|&node| graph.is_unwind_entry(node))
 }
 
-/// The entries that are alive.
+/// The live entries.
 struct Entries {
-    /// For each node that one is about, the entries and the offsets in bytes of what they are about, by rising offset.
+    /// For each node that entries describe, the entries and the offsets in bytes of the described code, by ascending
+    /// offset.
     by_node: FxHashMap<NodeId, Vec<(u32, NodeId)>>,
-    /// For each function, the entry that is about its first block.
+    /// For each function, the entry of its first block.
     by_function: FxHashMap<FunctionId, NodeId>,
 }
 
 impl Entries {
-    /// Those of a graph; `None` if there are none, or if it is not known what one is about.
+    /// Returns the entries of a graph; `None` if there are none, or if the code of one is unknown.
     fn of(graph: &Graph) -> Option<Entries> {
         let mut entries = Entries { by_node: FxHashMap::default(), by_function: FxHashMap::default() };
         for node in graph.node_ids().filter(|&node| graph.node(node).live && graph.is_unwind_entry(node)) {
@@ -126,7 +128,7 @@ impl Entries {
         (!entries.by_node.is_empty()).then_some(entries)
     }
 
-    /// The entries about placed code, with the offset in bytes of what each is about.
+    /// Returns the entries about placed code, with the offset in bytes of the described code.
     fn about(&self, graph: &Graph, nodes: &[PlacedNode]) -> Vec<(NodeId, u32)> {
         let mut found: Vec<(NodeId, u32)> = Vec::new();
         let (mut before, mut covering) = (None, None);

@@ -1,4 +1,4 @@
-//! Making the records of the JSON document from the graph.
+//! Builds the records of the JSON document from the graph.
 
 use goblin::elf::section_header::{SHF_MERGE, SHF_STRINGS};
 use goblin::elf::sym::{STB_LOCAL, STB_WEAK, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_TLS};
@@ -15,7 +15,7 @@ use crate::special::RootReason;
 use crate::summary::count_instructions;
 
 impl Printer<'_> {
-    /// A function with its blocks; with the text of their instructions, if asked.
+    /// Builds the record of a function with its blocks; with the text of their instructions, if requested.
     pub(super) fn function_record(&self, id: FunctionId, text: bool) -> FunctionRecord<'_> {
         let function = self.graph.function(id);
         let (entry, end) = (function.entry(), self.end_of_function(id));
@@ -62,7 +62,7 @@ impl Printer<'_> {
         })
     }
 
-    /// A chunk; with the text of its instructions, if asked and if it is code.
+    /// Builds the record of a chunk; with the text of its instructions, if requested and if it is code.
     pub(super) fn chunk_record(&self, id: NodeId, text: bool) -> Option<ChunkRecord<'_>> {
         let chunk = self.graph.chunk(id)?;
         let place = self.place_of(id);
@@ -89,7 +89,7 @@ impl Printer<'_> {
         })
     }
 
-    /// The text of a chunk that is one string of a section that the linker merges.
+    /// Returns the text of a chunk that is one string of a section that the linker merges.
     pub(super) fn string(&self, id: NodeId) -> Option<&str> {
         let section = self.graph.section_of(id);
         let mergeable = u64::from(SHF_MERGE | SHF_STRINGS);
@@ -98,7 +98,7 @@ impl Printer<'_> {
         std::str::from_utf8(text).ok().filter(|_| one)
     }
 
-    /// A jump table.
+    /// Builds the record of a jump table.
     pub(super) fn table_record(&self, id: TableId) -> TableRecord<'_> {
         let slots = self.graph.slots(id);
         TableRecord {
@@ -109,7 +109,7 @@ impl Printer<'_> {
         }
     }
 
-    /// A symbol, if it is not defined by the graph.
+    /// Builds the record of a symbol, unless the graph defines it.
     pub(super) fn outside_record(&self, id: SymbolId) -> Option<OutsideRecord<'_>> {
         let symbol = &self.graph.symbols[id.get()];
         let (place, value) = match symbol.place {
@@ -121,7 +121,7 @@ impl Printer<'_> {
         Some(OutsideRecord { name: &symbol.name, place, value, weak: symbol.binding == STB_WEAK })
     }
 
-    /// A node by name.
+    /// Builds the record of a node, by name.
     pub(super) fn node_record(&self, id: NodeId) -> NodeRecord {
         NodeRecord { id, name: self.name_of_place(id, 0) }
     }
@@ -182,7 +182,7 @@ impl Printer<'_> {
     }
 }
 
-/// How a terminator is called in the document.
+/// Returns the name of a terminator in the document.
 fn end_name(end: &Terminator) -> &'static str {
     match end {
         Terminator::FallThrough(_) => "fall-through",

@@ -1,10 +1,10 @@
 /*!
-The graph for people, as Graphviz input (`dot -Tsvg`).
+The graph as Graphviz input (`dot -Tsvg`).
 
-The drawing is a petgraph [`DiGraph`] of node numbers and edge kinds; labels are made when petgraph's
-[`Dot`] writes them, so that the drawing of a whole kernel fits in memory (no person can look at it, but a
-program may). Functions are clusters with the text of their instructions in the blocks; what they lead to
-outside of the selection is drawn as an oval with its name.
+The drawing is a petgraph [`DiGraph`] of node numbers and edge kinds. Labels are made when petgraph's [`Dot`] writes
+them, so the drawing of a whole kernel fits in memory (too large to look at, but other programs may read it). Functions
+are clusters with the text of their instructions in the blocks; destinations outside of the selection are ovals with
+their names.
 */
 
 use std::fmt;
@@ -22,7 +22,7 @@ use crate::index::{NodeId, SymbolId};
 /// Writes a drawing of the selection.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write(printer: &Printer<'_>, selection: &Selection, out: &mut impl Write) -> io::Result<()> {
     let scope = Scope::of(printer, selection);
     let drawing = Drawing::of(printer, &scope);
@@ -84,7 +84,7 @@ impl<'p> Drawing<'p> {
     }
 }
 
-/// What a vertex stands for.
+/// The meaning of a vertex.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum What {
     Node(NodeId),
@@ -92,7 +92,7 @@ enum What {
     Outside(SymbolId),
 }
 
-/// A vertex of the drawing; its text is its label.
+/// A vertex of the drawing, with its label as text.
 struct Vertex<'p> {
     printer: &'p Printer<'p>,
     what: What,
@@ -127,7 +127,7 @@ impl fmt::Display for Vertex<'_> {
         if lines.is_empty() {
             return Ok(());
         }
-        // A line break at the end of each line makes Graphviz align it to the left.
+        // A line break after each line makes Graphviz align it to the left.
         lines.iter().try_fold((), |(), line| write!(f, "\n{line}"))?;
         f.write_str("\n")
     }
@@ -158,7 +158,7 @@ impl fmt::Display for Arrow {
     }
 }
 
-/// A string of the Graphviz language.
+/// Quotes a string of the Graphviz language.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

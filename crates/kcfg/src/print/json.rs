@@ -1,9 +1,9 @@
 /*!
 The graph as one JSON document, written record by record.
 
-The document is valid JSON as a whole, and at the same time a text of lines: each function and each chunk is
-one line. So a reader may parse it, stream it (`jq --stream`), or look for lines (`grep '"name":"vfs_read"'`,
-cut off the comma, and parse that). The writer holds one record at a time.
+The whole document is valid JSON, and at the same time a text of lines: each function and each chunk is one line. A
+reader may parse it, stream it (`jq --stream`), or search for lines (`grep '"name":"vfs_read"'`, cut off the comma, and
+parse that). The writer holds one record at a time.
 
 `docs/kcfg-json.md` describes every field.
 */
@@ -19,20 +19,19 @@ use super::{Printer, Selection};
 use crate::graph::Graph;
 use crate::summary::Summary;
 
-/// The version of the document. Fields and values may be added under the same number; what is there keeps
-/// its meaning.
+/// The version of the document. Fields and values may be added under the same number; existing ones keep their meaning.
 pub const SCHEMA: &str = "kshrink-cfg/1";
 
 /// The version of the counts.
 pub const SUMMARY_SCHEMA: &str = "kshrink-cfg-summary/1";
 
-/// What a document says of its origin.
+/// The header of a document, which describes its origin.
 pub struct Header<'h> {
     /// The machine of the code.
     pub machine: Machine,
-    /// The files that were given on the command line.
+    /// The files from the command line.
     pub input: &'h [String],
-    /// The names of the functions that were asked for, if not everything is printed.
+    /// The names of the selected functions, if not everything is printed.
     pub selected: &'h [String],
     /// Whether to print the text of instructions.
     pub instructions: bool,
@@ -41,7 +40,7 @@ pub struct Header<'h> {
 /// Writes the document.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write(
     printer: &Printer<'_>,
     header: &Header<'_>,
@@ -62,10 +61,10 @@ pub fn write(
     out.write_all(b"}\n")
 }
 
-/// Writes a document with nothing but the list of opaque code.
+/// Writes a document with only the list of opaque code.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_opaque(graph: &Graph, header: &Header<'_>, out: &mut impl Write) -> io::Result<()> {
     write_preamble(header, out)?;
     write_array(out, "opaque", graph.opaque_functions().iter().map(OpaqueRecord::of))?;
@@ -75,7 +74,7 @@ pub fn write_opaque(graph: &Graph, header: &Header<'_>, out: &mut impl Write) ->
 /// Writes counts.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_summary(summary: &Summary, header: &Header<'_>, out: &mut impl Write) -> io::Result<()> {
     #[derive(Serialize)]
     struct Document<'d> {

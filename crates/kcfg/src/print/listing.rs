@@ -1,5 +1,5 @@
 /*!
-The graph for people, as text: the nodes that are alive, section by section, in the order in which they are lowered.
+The graph as text: the live nodes, section by section, in lowering order.
 
 ```text
 .text (hello.o)
@@ -14,9 +14,9 @@ hello+0x3:
 "hello":  # 6 bytes
 ```
 
-Blocks and chunks begin with their names, which tell where they were in the input; a chunk of data has a line for each
-of its references. A line in brackets completes the last instruction of a block: the next place of control if that is
-not the next node of the listing, and a call that does not return.
+Blocks and chunks begin with their names, which give their places in the input; a chunk of data has a line for each of
+its references. A line in brackets completes the last instruction of a block: it gives the continuation if that is not
+the next node of the listing, or marks a call that does not return.
 */
 
 use std::io::{self, Write};
@@ -33,7 +33,7 @@ use crate::index::NodeId;
 /// Writes a listing of the selection.
 ///
 /// # Errors
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write(printer: &Printer<'_>, selection: &Selection, out: &mut impl Write) -> io::Result<()> {
     let scope = Scope::of(printer, selection);
     let graph = printer.graph;
@@ -55,7 +55,7 @@ pub fn write(printer: &Printer<'_>, selection: &Selection, out: &mut impl Write)
     Ok(())
 }
 
-/// A section's name, and the objects that its nodes are from.
+/// Returns a section's name, and the objects of its nodes.
 fn heading(graph: &Graph, section: &Section, live: &[NodeId]) -> String {
     let objects: IndexSet<&str> = live.iter().filter_map(|&id| Some(&*graph.input_of(id)?.object)).collect();
     let objects: Vec<&str> = objects.into_iter().collect();
@@ -70,12 +70,12 @@ fn heading(graph: &Graph, section: &Section, live: &[NodeId]) -> String {
 }
 
 impl Printer<'_> {
-    /// The name of a node's first byte.
+    /// Returns the name of a node's first byte.
     fn label(&self, id: NodeId) -> String {
         self.name_of_place(id, 0)
     }
 
-    /// Properties of a node: its symbols, why it is a root or carried whole, its alignment and provenance.
+    /// Returns the properties of a node: its symbols, why it is a root or opaque, its alignment and provenance.
     fn notes(&self, id: NodeId) -> Vec<String> {
         let (graph, label) = (self.graph, self.label(id));
         let node = graph.node(id);
@@ -90,7 +90,7 @@ impl Printer<'_> {
                 notes.push(format!("{} bytes", node.size));
             }
         }
-        notes.extend(self.opaque.get(&id).map(|opaque| format!("whole: {}", opaque.reason)));
+        notes.extend(self.opaque.get(&id).map(|opaque| format!("opaque: {}", opaque.reason)));
         if node.align > 1 {
             notes.push(format!("aligned to {}", node.align));
         }
@@ -106,7 +106,7 @@ impl Printer<'_> {
         notes
     }
 
-    /// The lines of a node, with `behind` behind it: instructions or references.
+    /// Returns the lines of a node before `behind`: instructions or references.
     fn content(&self, id: NodeId, behind: Option<NodeId>) -> Vec<String> {
         let graph = self.graph;
         let mut lines = self.instructions(id);
@@ -119,7 +119,7 @@ impl Printer<'_> {
                 let gone = self.graph.resolve_node(reference.target).is_some_and(|to| !graph.node(to).live);
                 let comment = match (reference.role, gone) {
                     (Role::Slot(_), false) => "  # slot of a jump table",
-                    (Role::Slot(_), true) => "  # slot of a jump table, not used any more",
+                    (Role::Slot(_), true) => "  # unused slot of a jump table",
                     (_, false) => "",
                     (_, true) => "  # removed",
                 };
@@ -129,23 +129,23 @@ impl Printer<'_> {
         lines
     }
 
-    /// The next place of control after a block, if its last instruction and the listing do not show it.
+    /// Returns the continuation after a block, if its last instruction and the listing do not show it.
     fn way_on(&self, id: NodeId, end: &Terminator, behind: Option<NodeId>) -> Option<String> {
         if let Some(next) = end.next().filter(|&next| Some(next) != behind && self.graph.node(next).live) {
-            return Some(format!("[goes on at {}]", self.label(next)));
+            return Some(format!("[continues at {}]", self.label(next)));
         }
         let mut returns = true;
         self.edges.for_each(id, |edge| returns &= edge.kind != EdgeKind::NoReturn);
         match end {
             _ if !returns => Some("[does not return]".to_owned()),
-            Terminator::Unreachable => Some("[is never left]".to_owned()),
+            Terminator::Unreachable => Some("[end is unreachable]".to_owned()),
             Terminator::Trap { next: None } => Some("[does not resume]".to_owned()),
             _ => None,
         }
     }
 }
 
-/// A symbol as a note, without what the label of its node says already.
+/// Returns a symbol as a note, without the parts in the label of its node.
 fn note(symbol: &Symbol, offset: u32, label: &str) -> Option<String> {
     let mut words = Vec::new();
     match symbol.binding {

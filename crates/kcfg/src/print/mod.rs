@@ -1,11 +1,11 @@
 /*!
-Printing the graph: one JSON document ([`json`]), or for people a text ([`listing`]) or Graphviz ([`dot`]).
+Prints the graph: as a JSON document ([`json`]), as human-readable text ([`listing`]) or as Graphviz input ([`dot`]).
 
-All print a [`Selection`], everything or some functions, through a [`Printer`], which has indices that all of them
-need: the edges, and the symbols in each node. Output is streamed: the record of one function or chunk is made, written
-and dropped, so that a kernel takes no more memory to print than a function.
+All print a [`Selection`], everything or some functions, through a [`Printer`], which holds the shared indices: the
+edges, and the symbols in each node. Output is streamed: the record of one function or chunk is built, written and
+dropped, so printing a kernel takes no more memory than printing a function.
 
-The layout of the JSON is a promise ([`json::SCHEMA`], `docs/kcfg-json.md`); those of the text and of the Graphviz
+The layout of the JSON is stable ([`json::SCHEMA`], `docs/kcfg-json.md`); the layouts of the text and of the Graphviz
 output are not.
 */
 
@@ -36,11 +36,11 @@ pub struct Printer<'g> {
     edges: Edges<'g>,
     /// Defined symbols by node, then by their offset in it.
     symbols: Vec<(NodeId, u32, SymbolId)>,
-    /// What mapping symbols say is behind them, by node, then by their offset in it.
+    /// The contents after mapping symbols, by node, then by their offset in it.
     contents: Vec<(NodeId, u32, Content)>,
     roots: FxHashMap<NodeId, Vec<RootReason>>,
     opaque: FxHashMap<NodeId, &'g Opaque>,
-    /// The blocks that data among the instructions follows.
+    /// The blocks that are followed by data among the instructions.
     before_data: FxHashSet<NodeId>,
 }
 
@@ -70,15 +70,15 @@ impl<'g> Printer<'g> {
         Printer { graph, edges: Edges::of(graph), symbols, contents, roots, opaque, before_data }
     }
 
-    /// The symbols in a node, by offset, each with its offset there in bytes.
+    /// Returns the symbols in a node, by offset, each with its offset there in bytes.
     fn symbols_in(&self, node: NodeId) -> impl DoubleEndedIterator<Item = (u32, &'g Symbol)> {
         let from = self.symbols.partition_point(|&(other, ..)| other < node);
         let to = self.symbols.partition_point(|&(other, ..)| other <= node);
         self.symbols[from..to].iter().map(|&(_, offset, id)| (offset, &self.graph.symbols[id.get()]))
     }
 
-    /// A place in a node, for people: `jiffies+0x4` where a symbol covers it, the text of a string, else as
-    /// [`Graph::name_of`]. The labels of hand-written code, which have no size, cover what is behind them.
+    /// Returns the human-readable name of a place in a node: `jiffies+0x4` if a symbol covers it, the text of a string,
+    /// else as [`Graph::name_of`]. Labels of hand-written code, which have no size, cover the code after them.
     fn name_of_place(&self, node: NodeId, offset: i64) -> String {
         if let Some(chunk) = self.graph.chunk(node) {
             let covers = |(start, symbol): &(u32, &Symbol)| {
@@ -99,7 +99,7 @@ impl<'g> Printer<'g> {
         with_offset(self.graph.name_of(node), offset)
     }
 
-    /// What a reference or a branch names, for people.
+    /// Returns the human-readable name of the target of a reference or a branch.
     fn name_of_target(&self, target: Target, offset: i64) -> String {
         match target {
             Target::Node(node) => self.name_of_place(node, offset),
@@ -107,7 +107,7 @@ impl<'g> Printer<'g> {
         }
     }
 
-    /// Offset in bytes in its section of the end of a function, padding not included.
+    /// Returns the offset in bytes in its section of the end of a function, excluding padding.
     fn end_of_function(&self, id: FunctionId) -> u32 {
         let function = &self.graph.functions[id.get()];
         let (entry, last) = (function.entry(), function.blocks[function.blocks.len() - 1]);
@@ -117,21 +117,20 @@ impl<'g> Printer<'g> {
             .take_while(|&(offset, _)| offset == 0)
             .map(|(_, symbol)| start.saturating_add(u32::try_from(symbol.size).unwrap_or(0)))
             .max();
-        // Code between functions has no symbol with a size; its last branch is as long as an assembler
-        // makes it.
+        // Code between functions has no sized symbol; its last branch has the length that an assembler gives it.
         match covered {
             Some(end) if end >= self.place_of(last).offset + self.graph.node(last).size => end,
             _ => self.end_of_block(last),
         }
     }
 
-    /// Offset in bytes in its section of the end of a block, padding not included.
+    /// Returns the offset in bytes in its section of the end of a block, excluding padding.
     fn end_of_block(&self, id: NodeId) -> u32 {
         self.place_of(id).offset + self.graph.node(id).size + self.length_of_branch(id)
     }
 
-    /// The length in bytes of the branch that ends a block and is not among its bytes, if that is encoded
-    /// in the shortest form that reaches.
+    /// Returns the length in bytes of a final branch that is not among the block's bytes, in the shortest encoding that
+    /// reaches.
     fn length_of_branch(&self, id: NodeId) -> u32 {
         let node = self.graph.node(id);
         let (branch, dest) = match self.graph.block(id).map(|block| &block.end) {
@@ -152,7 +151,7 @@ impl<'g> Printer<'g> {
         forms.iter().find(reaches).or(forms.last()).map_or(0, |form| u32::from(form.len))
     }
 
-    /// Where a node comes from.
+    /// Returns the origin of a node.
     fn place_of(&self, id: NodeId) -> PlaceOf<'_> {
         match (self.graph.node(id).provenance, self.graph.input_of(id)) {
             (Provenance::Input(origin), Some(input)) => {
@@ -166,7 +165,7 @@ impl<'g> Printer<'g> {
     }
 }
 
-/// Where a node comes from: a section of an object, or of what a pass made.
+/// The origin of a node: a section of an object, or of code that a pass made.
 struct PlaceOf<'p> {
     object: &'p str,
     section: &'p str,
@@ -174,7 +173,7 @@ struct PlaceOf<'p> {
     offset: u32,
 }
 
-/// The name of a variant as the JSON documents spell it, so that text and JSON agree.
+/// Returns the name of a variant as in the JSON documents, so that text and JSON agree.
 pub fn spelling(variant: impl Serialize) -> String {
     match serde_json::to_value(variant) {
         Ok(serde_json::Value::String(name)) => name,
@@ -182,7 +181,7 @@ pub fn spelling(variant: impl Serialize) -> String {
     }
 }
 
-/// A string as C spells it, cut off where it gets long.
+/// Quotes a string as in C, and truncates a long one.
 fn quoted(text: &str) -> String {
     const LONGEST: usize = 40;
     let cut = text.char_indices().nth(LONGEST).map_or(text.len(), |(at, _)| at);

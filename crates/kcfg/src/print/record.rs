@@ -1,8 +1,8 @@
-//! The objects of the JSON document, one struct each. `docs/kcfg-json.md` describes them field by field; a
-//! change here is a change there.
+//! The objects of the JSON document, one struct each. `docs/kcfg-json.md` describes them field by field; keep it in
+//! step with this file.
 //!
-//! A field that is `false`, zero by default, empty or not known is left out, to keep lines short. Arrays that nearly
-//! every record fills (`blocks`, `edges`) are always there.
+//! A field that is `false`, zero by default, empty or unknown is omitted, to keep lines short. Arrays that nearly every
+//! record fills (`blocks`, `edges`) are always present.
 
 use serde::{Serialize, Serializer};
 
@@ -11,7 +11,7 @@ use crate::graph::Opaque;
 use crate::index::{FunctionId, NodeId, TableId};
 use crate::special::{RootReason, TableKind};
 
-/// A function that is taken apart.
+/// A function with its blocks.
 #[derive(Serialize)]
 pub(super) struct FunctionRecord<'p> {
     pub id: FunctionId,
@@ -76,7 +76,7 @@ pub(super) struct ChunkRecord<'p> {
     pub text: Vec<String>,
 }
 
-/// What keeps a chunk alive: `"referenced"`, or the kind of its weak table.
+/// The reason why a chunk is alive: `"referenced"`, or the kind of its weak table.
 pub(super) enum LifeRecord {
     Referenced,
     Site(TableKind),
@@ -98,7 +98,7 @@ pub(super) struct EdgeRecord<'p> {
     pub to: To<'p>,
 }
 
-/// Where an edge or a reference leads: a node's number, `"unknown"`, or `{"symbol": name}`.
+/// The target of an edge or a reference: a node's number, `"unknown"`, or `{"symbol": name}`.
 #[derive(Clone, Copy)]
 pub(super) enum To<'p> {
     Node(NodeId),
@@ -108,7 +108,7 @@ pub(super) enum To<'p> {
 
 impl Serialize for To<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// An object, because a symbol as a string could be called `unknown`.
+        /// An object, because a symbol in a string could have the name `unknown`.
         #[derive(Serialize)]
         struct Outside<'p> {
             symbol: &'p str,
@@ -136,7 +136,7 @@ pub(super) struct RefRecord<'p> {
     pub table: Option<TableId>,
 }
 
-/// A symbol that is defined here.
+/// A symbol that the graph defines.
 #[derive(Serialize)]
 pub(super) struct SymbolRecord<'p> {
     pub name: &'p str,
@@ -155,7 +155,7 @@ pub(super) struct TableRecord<'p> {
     pub slots: Vec<To<'p>>,
 }
 
-/// A symbol that something names and that no object of the graph defines.
+/// A referenced symbol that no object of the graph defines.
 #[derive(Serialize)]
 pub(super) struct OutsideRecord<'p> {
     pub name: &'p str,

@@ -15,15 +15,15 @@ pub(super) struct Scope {
     pub chunks: Vec<NodeId>,
     /// Jump tables that a node of the selection jumps through.
     pub tables: Vec<TableId>,
-    /// Symbols that are named and not defined by the graph.
+    /// Referenced symbols that the graph does not define.
     pub outside: Vec<SymbolId>,
-    /// Nodes outside of the selection that an edge, a reference or a table leads to.
+    /// Nodes outside of the selection to which an edge, a reference or a table leads.
     pub elsewhere: Vec<NodeId>,
     nodes: FixedBitSet,
 }
 
 impl Scope {
-    /// Collects them.
+    /// Collects the content.
     pub fn of(printer: &Printer<'_>, selection: &Selection) -> Scope {
         let graph = printer.graph;
         match selection {
@@ -83,7 +83,7 @@ impl Scope {
         scope
     }
 
-    /// Whether the selection has the node.
+    /// Whether the selection contains the node.
     pub fn has(&self, node: NodeId) -> bool {
         self.nodes.contains(node.get())
     }

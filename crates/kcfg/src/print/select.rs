@@ -1,25 +1,25 @@
-//! Which part of a graph to print: everything, or functions by name.
+//! The part of a graph to print: everything, or functions by name.
 
 use rustc_hash::FxHashSet;
 
 use super::Printer;
 use crate::index::{FunctionId, NodeId};
 
-/// What to print.
+/// The part to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// The whole graph.
     All,
     /// Some functions.
     Functions {
-        /// Those that are taken apart, in the graph's order.
+        /// The compiler-made functions, in the graph's order.
         functions: Vec<FunctionId>,
         /// Chunks of opaque code with a selected function in them, in the graph's order.
         chunks: Vec<NodeId>,
     },
 }
 
-/// Why nothing can be selected.
+/// The reason why nothing can be selected.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No function has this name.
@@ -27,7 +27,7 @@ pub enum Error {
     NoFunction {
         /// The name.
         name: String,
-        /// Names that look like it.
+        /// Similar names.
         near: Vec<String>,
     },
     /// The symbol names data.
@@ -44,11 +44,11 @@ fn did_you_mean(near: &[String]) -> String {
 }
 
 impl Printer<'_> {
-    /// All functions with one of these names; several, if local functions share a name. A function also
-    /// answers to its aliases. Of hand-written and other opaque code the whole chunk is selected.
+    /// Selects all functions with one of these names; local functions may share a name. The aliases of a function
+    /// select it as well. For hand-written and other opaque code, selects the whole chunk.
     ///
     /// # Errors
-    /// If a name stands for no function.
+    /// If a name matches no function.
     pub fn select(&self, names: &[String]) -> Result<Selection, Error> {
         let mut functions = Vec::new();
         let mut chunks = Vec::new();
@@ -94,7 +94,7 @@ impl Printer<'_> {
         Error::NoFunction { name: name.to_owned(), near: self.near(name) }
     }
 
-    /// The names of functions that are most like `name`, at most three.
+    /// Returns the names of functions that are most similar to `name`, at most three.
     fn near(&self, name: &str) -> Vec<String> {
         let functions = self.graph.functions.iter().map(|function| function.name.as_str());
         let opaque = self.opaque.keys().flat_map(|&node| self.symbols_in(node));
@@ -115,7 +115,7 @@ impl Printer<'_> {
     }
 }
 
-/// The edit distance of two names (Levenshtein): letters inserted, removed or replaced.
+/// Returns the edit distance of two names (Levenshtein): letters inserted, removed or replaced.
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, from) in a.chars().enumerate() {

@@ -1,8 +1,9 @@
 //! Instructions as text.
 //!
-//! The bytes of a node do not say where its references lead: a relocation leaves zeros or an addend in the
-//! field. The text therefore names the target of a direct branch, and the place near by that an instruction reads or
-//! computes, in place of the operand, and adds what other references name as a comment: `movl $0,%eax  # jiffies`.
+//! The bytes of a node do not contain the targets of its references: a relocation leaves zeros or an addend in the
+//! field. The text therefore replaces the operand by the name of the target of a direct branch, or of the nearby place
+//! that an instruction reads or computes, and adds the names in other references as a comment: `movl $0,%eax  #
+//! jiffies`.
 
 use std::ops::Range;
 
@@ -14,13 +15,14 @@ use crate::lift::mapping::{Content, Mapping};
 use kelf::{Machine, RelocClass};
 use kisa::{Branch, Encoding, Flow};
 
-/// The size in bytes of data among instructions of which nothing else is known.
+/// The size in bytes of unidentified data among instructions.
 const WORD: usize = 4;
 
 impl Printer<'_> {
-    /// The instructions of a node, the branch that ends a block included, and the data among those of opaque code. Empty for
-    /// other data. Opaque code may hold bytes that are no instruction: one that is as long as its encoding says is printed as
-    /// a directive; where the machine does not tell, they end what is of one encoding with `(bad)`.
+    /// Returns the instructions of a node, including the final branch of a block, and the data among the instructions
+    /// of opaque code. Empty for other data. Opaque code may contain bytes that are not an instruction. If their
+    /// encoding gives the length, they are printed as a directive; otherwise the content of that encoding ends with
+    /// `(bad)`.
     pub(super) fn instructions(&self, id: NodeId) -> Vec<String> {
         let mut lines = Vec::new();
         match &self.graph.node(id).kind {
@@ -44,15 +46,16 @@ impl Printer<'_> {
         lines
     }
 
-    /// What opaque code holds where.
+    /// Returns the kinds of content in opaque code.
     fn mapping(&self, id: NodeId) -> Mapping {
         let from = self.contents.partition_point(|&(node, ..)| node < id);
         let own = self.contents[from..].iter().take_while(|&&(node, ..)| node == id);
         Mapping::new(own.map(|&(_, offset, content)| (offset, content)))
     }
 
-    /// Adds the instructions in a range of a node's bytes. Returns of how many bytes each item of the data behind them is, as
-    /// far as they tell: slots of a table, instructions that are written as data where control runs into it, or words.
+    /// Adds the instructions in a range of a node's bytes. Returns the size in bytes of the items of the data after
+    /// them, as far as the instructions tell: slots of a table, instructions written as data if control falls through
+    /// into it, or words.
     fn code(&self, id: NodeId, range: Range<usize>, encoding: Encoding, lines: &mut Vec<String>) -> usize {
         let isa = self.graph.isa();
         let bytes = &self.graph.bytes_of(id)[..range.end];
@@ -87,15 +90,15 @@ impl Printer<'_> {
         unit
     }
 
-    /// The text of the instruction in a range of a node's bytes. `address` says where it lies in its section, and how it is
-    /// encoded.
+    /// Returns the text of the instruction in a range of a node's bytes. `address` gives its place in its section, and
+    /// its encoding.
     fn instruction(&self, id: NodeId, range: Range<usize>, address: u64) -> String {
         let isa = self.graph.isa();
         let bytes = &self.graph.bytes_of(id)[range.clone()];
         let by_table =
             isa.distance_table(bytes, address).is_some() || isa.address_table(bytes, address).is_some();
         let place = match isa.decode(bytes, address).map(|insn| insn.flow) {
-            // Bit 0 of the address of ARM code says how that is encoded.
+            // Bit 0 of the address of ARM code gives the encoding.
             Some(Flow::Direct { target, .. }) if self.graph.machine == Machine::Arm => Some(target & !1),
             Some(Flow::Direct { target, .. }) => Some(target),
             _ if by_table => None,
@@ -121,7 +124,7 @@ impl Printer<'_> {
         line
     }
 
-    /// The name of a place in opaque code, given as an address in its section.
+    /// Returns the name of a place in opaque code, given as an address in its section.
     fn name_in_opaque(&self, id: NodeId, address: u64) -> Option<String> {
         self.graph.chunk(id)?;
         let offset = address.checked_sub(self.place_of(id).offset.into())?;
@@ -129,8 +132,8 @@ impl Printer<'_> {
         inside.then(|| self.name_of_place(id, offset as i64))
     }
 
-    /// Adds the data in a range of a node's bytes: what relocations fill in its width, and the rest in items of `unit` bytes, or
-    /// of fewer where they would not be aligned, or where something else begins.
+    /// Adds the data in a range of a node's bytes: relocated fields in their width, and the rest in items of `unit`
+    /// bytes, or of fewer bytes for alignment or before other content.
     fn data(&self, id: NodeId, range: Range<usize>, unit: usize, lines: &mut Vec<String>) {
         let bytes = self.graph.bytes_of(id);
         let origin = self.place_of(id).offset as usize;
@@ -168,7 +171,7 @@ impl Printer<'_> {
         }
     }
 
-    /// The references in a range of a node's bytes.
+    /// Returns the references in a range of a node's bytes.
     fn refs_in(&self, id: NodeId, range: Range<usize>) -> &[Ref] {
         let refs = self.graph.refs_of(id);
         let before = |end: usize| refs.partition_point(|reference| (reference.offset as usize) < end);
@@ -196,9 +199,10 @@ impl Printer<'_> {
     }
 }
 
-/// The text of an instruction without its last operand, which is a place: up to the last space, so that prefixes stay.
+/// Returns the text of an instruction without its last operand, which is a place: up to the last space, to keep
+/// prefixes.
 fn before_place(text: &str) -> &str {
-    // ARM counts from the program counter what lies near by: `[pc, #8]`.
+    // ARM prints nearby places relative to the program counter: `[pc, #8]`.
     let end = text.find("[pc, ").or_else(|| text.rfind(' '));
     text[..end.unwrap_or(text.len())].trim_end()
 }

@@ -1,20 +1,20 @@
-//! The layout of the entries of weak tables, and what is read from them.
+//! The layout of the entries of weak tables, and the fields that are read from them.
 
 use std::fmt;
 
 use kelf::{KernelVersion, Machine};
 
-/// What kind of place the site of an entry is, and how much of it may change.
+/// The kind of an entry's site, and the permitted changes of its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
-    /// An instruction at which the processor traps. Its bytes may change, as long as it does the same.
+    /// An instruction that may trap. Its bytes may change, as long as its effect is the same.
     Instruction,
-    /// Code that the kernel patches, or whose bytes it compares: they must not change.
+    /// Code that the kernel patches, or whose bytes it compares. It must not change.
     PatchedCode,
-    /// As [`About::PatchedCode`], but on x86 the length of a direct jump may change, because the kernel reads it from the
-    /// opcode (arch/x86/kernel/jump_label.c). On ARM it patches 4 bytes (arch/arm/kernel/jump_label.c).
+    /// Like [`About::PatchedCode`], but on x86 the length of a direct jump may change, because the kernel reads it from
+    /// the opcode (arch/x86/kernel/jump_label.c). On ARM it patches 4 bytes (arch/arm/kernel/jump_label.c).
     PatchedJump,
-    /// The first byte of a function, which may lie in another object or be undefined.
+    /// The first byte of a function, which may be in another object or undefined.
     Function,
 }
 
@@ -24,50 +24,50 @@ impl About {
         matches!(self, About::PatchedCode | About::PatchedJump)
     }
 
-    /// Whether the length of a direct jump at the site may change all the same.
+    /// Whether the length of a direct jump at the site may change nevertheless.
     pub fn lets_jumps_change(self, machine: Machine) -> bool {
         self == About::PatchedJump && matches!(machine, Machine::I386 | Machine::X86_64)
     }
 }
 
-/// What lifting reads of an entry besides its references. Offsets are in bytes from the beginning of the entry.
+/// The fields of an entry that lifting reads besides its references. Offsets are in bytes from the start of the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detail {
     /// Nothing.
     None,
-    /// The type of the exception handler, whose low byte is at this offset: [`EX_TYPE_ZEROPAD`] is a special case.
+    /// The type of the exception handler, with its low byte at this offset: [`EX_TYPE_ZEROPAD`] is a special case.
     Handler(u32),
-    /// So many bytes of code are patched.
+    /// This number of bytes of code is patched.
     Patched(u32),
-    /// The length in bytes of the code that is patched, a byte at this offset.
+    /// The length in bytes of the patched code, a byte at this offset.
     PatchedLength(u32),
     /// Two bytes: the lengths of the patched code and of its replacement, to which the field at `replacement` refers.
     PatchedAndReplacementLengths {
-        /// Where the two are.
+        /// Offset of the two bytes.
         lengths: u32,
         /// Offset of the field that refers to the replacement.
         replacement: u32,
     },
-    /// The 16 bits of flags of a bug, at this offset: [`BUGFLAG_WARNING`] says that execution resumes.
+    /// The 16 bits of flags of a bug, at this offset: [`BUGFLAG_WARNING`] means that execution resumes.
     BugFlags(u32),
 }
 
 /// The layout of the entries of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryLayout {
-    /// The machines whose kernels lay them out so.
+    /// The machines whose kernels use this layout.
     pub machines: &'static [Machine],
-    /// The versions of Linux that do.
+    /// The versions of Linux that use it.
     pub versions: Versions,
     /// Size of an entry in bytes.
     pub size: u32,
-    /// Offsets in bytes of the fields that relocations fill. The first is that of the site, and is 0.
+    /// Offsets in bytes of the fields that relocations fill. The first is the site, at 0.
     pub relocated: &'static [u32],
     /// Offsets in bytes of further fields, which relocations fill in some entries.
     pub optional: &'static [u32],
-    /// How many bytes the last entry of a section may lack; they are 0 where the linker aligns what follows.
+    /// Number of bytes that the last entry of a section may lack; they are 0 if the linker aligns the next section.
     pub cut: u32,
-    /// What else is read of an entry.
+    /// The other fields that are read.
     pub detail: Detail,
 }
 
@@ -76,14 +76,14 @@ pub struct EntryLayout {
 pub enum Versions {
     /// All from 6.1 to 6.12.
     All,
-    /// Those before this one.
+    /// Versions before this one.
     Before(KernelVersion),
     /// This one and later ones.
     From(KernelVersion),
 }
 
 impl EntryLayout {
-    /// Whether a section of `size` bytes with relocations at `relocs`, in ascending order, is made of such entries.
+    /// Whether a section of `size` bytes with relocations at `relocs`, in ascending order, consists of such entries.
     pub fn fits(&self, size: u64, relocs: impl Iterator<Item = u64>) -> bool {
         let mut relocs = relocs.peekable();
         let starts = (0..size).step_by(self.size as usize);
@@ -111,7 +111,7 @@ impl fmt::Display for EntryLayout {
 }
 
 impl Versions {
-    /// Whether a version is one of these.
+    /// Whether a version is in this range.
     pub fn contain(self, version: KernelVersion) -> bool {
         match self {
             Versions::All => true,
@@ -131,7 +131,7 @@ impl fmt::Display for Versions {
     }
 }
 
-/// `BUGFLAG_WARNING` (include/linux/bug.h): the trap handler resumes behind the trap.
+/// `BUGFLAG_WARNING` (include/linux/bug.h): the trap handler resumes after the trap.
 pub const BUGFLAG_WARNING: u16 = 1;
 
 /// `EX_TYPE_ZEROPAD` (arch/x86/include/asm/extable_fixup_types.h): the handler computes the length of the faulting

@@ -1,4 +1,4 @@
-//! The rules for sections that are not weak tables, by name.
+//! The rules for sections other than weak tables, by name.
 
 use kelf::Machine;
 
@@ -16,10 +16,10 @@ pub(super) const ARM: &[Machine] = &[Machine::Arm];
 /// A pattern for names of sections.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Name {
-    /// This one alone.
+    /// Only this name.
     Is(&'static str),
-    /// This one, and those that continue it with a dot or a plus sign: `.data` matches `.data.once`. One that ends in `_`
-    /// or a dot matches every name that begins with it.
+    /// This name, and names that extend it with a dot or a plus sign: `.data` matches `.data.once`. A name that ends
+    /// with `_` or a dot matches every name with that prefix.
     Family(&'static str),
 }
 
@@ -35,7 +35,7 @@ impl Name {
     }
 }
 
-/// Sections of a kernel that one rule is for.
+/// Sections of a kernel with one rule.
 struct Special {
     names: &'static [Name],
     /// The machines whose kernels have them.
@@ -43,7 +43,7 @@ struct Special {
     rule: Rule,
 }
 
-/// The rule for a section of a kernel that is not a weak table; `None` for a name that is not listed. `code` says whether
+/// Returns the rule for a section of a kernel that is not a weak table; `None` for an unlisted name. `code` is whether
 /// it holds instructions: rules for code do not apply to data, nor the other way round.
 pub(super) fn of_kernel(name: &str, machine: Machine, code: bool) -> Option<Rule> {
     let mut listed = SPECIAL.iter().filter(|special| special.machines.contains(&machine));
@@ -57,7 +57,7 @@ pub(super) fn of_kernel(name: &str, machine: Machine, code: bool) -> Option<Rule
         .map(|found| found.rule)
 }
 
-/// The rule for a section of a user program; `None` for a name that is not listed.
+/// Returns the rule for a section of a user program; `None` for an unlisted name.
 pub(super) fn of_program(name: &str, code: bool) -> Option<Rule> {
     match code {
         true => family(PROGRAM_CODE, name).map(|_| Rule::Code),
@@ -77,12 +77,13 @@ pub(super) fn is_unwind_table_of_arm(name: &str) -> bool {
     family(&[".ARM.exidx", ".ARM.extab"], name).is_some()
 }
 
-/// The class ([`World::class`](super::World::class)) of a section of a user program, by the linker's default script.
+/// Returns the class ([`World::class`](super::World::class)) of a section of a user program, by the linker's default
+/// script.
 pub(super) fn program_class(name: &str) -> Option<&'static str> {
     [PROGRAM_APART, PROGRAM_CODE, PROGRAM_DATA].iter().find_map(|families| family(families, name))
 }
 
-/// The first of these names to whose [`Name::Family`] a section belongs.
+/// Returns the first of these names whose [`Name::Family`] contains a section.
 fn family(families: &[&'static str], name: &str) -> Option<&'static str> {
     families.iter().find(|&&first| Name::Family(first).matches(name)).copied()
 }
@@ -97,13 +98,13 @@ use Name::{Family, Is};
 
 /// The sections of kernels. The first record that matches applies.
 const SPECIAL: &[Special] = &[
-    // What `.altinstructions` copies over other code (arch/x86/include/asm/alternative.h).
+    // The code that `.altinstructions` copies over other code (arch/x86/include/asm/alternative.h).
     Special { names: &[Is(".altinstr_replacement")], machines: X86, rule: Rule::Replacement },
     // From 6.5 on (include/linux/export-internal.h); scripts/mod/modpost reads it from the objects.
     Special { names: &[Is(".export_symbol")], machines: ALL, rule: Rule::Exports },
     // The linker script discards `.discard`; the unwind tables of ORC would be wrong after rewriting.
     Special { names: &[Family(".discard"), Family(".orc_")], machines: ALL, rule: Rule::Dropped },
-    // What a kernel before 6.5 exports to loadable modules, a section each (`___ksymtab+NAME`,
+    // The exports of a kernel before 6.5 to loadable modules, a section each (`___ksymtab+NAME`,
     // include/linux/export.h): sorted and bounded by the linker script, with their names and checksums.
     Special {
         names: &[
@@ -123,7 +124,7 @@ const SPECIAL: &[Special] = &[
     // The tests of CPU features that `static_cpu_has` moves out of line (arch/x86/include/asm/cpufeature.h).
     Special { names: &[Family(".altinstr_aux")], machines: X86, rule: Rule::Code },
     Special { names: DATA, machines: ALL, rule: Rule::Data },
-    // What entries of `.ARM.exidx` refer to.
+    // The targets of entries of `.ARM.exidx`.
     Special { names: &[Family(".ARM.extab")], machines: ARM, rule: Rule::Data },
 ];
 
@@ -243,7 +244,7 @@ const X86_LINKER_TABLES: &[Name] = &[
     Is(".apicdrivers"),
     Is(".iommu_table"),
     Is(".x86_intel_mid_dev.init"),
-    // Space that is handed out at boot; the script adds up its size.
+    // Space that is allocated at boot; the script adds up its size.
     Is(".bss..brk"),
     Is(".brk_reservation"),
     // The page that the vDSO reads, laid out by the script.
@@ -280,6 +281,6 @@ const PROGRAM_DATA: &[&str] = &[
     ".gnu.linkonce.tb",
 ];
 
-/// Families of code and data that the linker's default script places apart from the rest of `.text` and `.data`.
+/// Families of code and data that the linker's default script places separately from the rest of `.text` and `.data`.
 const PROGRAM_APART: &[&str] =
     &[".text.unlikely", ".text.hot", ".text.startup", ".text.exit", ".data.rel.ro"];

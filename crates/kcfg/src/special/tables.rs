@@ -1,7 +1,6 @@
-//! The kernel's weak tables: which sections they are, by machine, and the layout of their entries.
+//! The kernel's weak tables: their sections, by machine, and the layout of their entries.
 //!
-//! [`TABLES`] is the one place that describes them. A table that is not there is carried whole and keeps alive what it
-//! refers to.
+//! [`TABLES`] is the only place that describes them. An unlisted table is kept whole and keeps its targets alive.
 
 use kelf::{KernelVersion, Machine, RelocClass, Section};
 use serde::Serialize;
@@ -40,9 +39,9 @@ pub enum TableKind {
     ErrorInjection,
     /// `.pv_table`: instructions whose immediate is the distance of virtual from physical addresses.
     PhysicalOffset,
-    /// `.alt.smp.init`: instructions, each with what it becomes on a machine with one processor.
+    /// `.alt.smp.init`: instructions, each with its replacement on a machine with one processor.
     SmpAlternative,
-    /// `.ARM.exidx`: how to unwind functions, by their first byte.
+    /// `.ARM.exidx`: unwinding instructions of functions, by their first byte.
     UnwindIndex,
 }
 
@@ -52,9 +51,8 @@ struct Table {
     /// The sections that hold it.
     names: &'static [Name],
     about: About,
-    /// The layouts that its entries can have, of which a kernel has one. Those of one machine differ in size or in the
-    /// fields with relocations, by which the right one is found. On machines without a layout here, the table does not
-    /// exist.
+    /// The possible layouts of its entries; each kernel uses one. The layouts of one machine differ in size or in the
+    /// relocated fields, which identify the right one. A machine without a layout here does not have the table.
     layouts: &'static [EntryLayout],
 }
 
@@ -65,7 +63,7 @@ const X86_AND_AARCH64: &[Machine] = &[Machine::I386, Machine::X86_64, Machine::A
 const MACHINES_32: &[Machine] = &[Machine::I386, Machine::Arm];
 const MACHINES_64: &[Machine] = &[Machine::X86_64, Machine::Aarch64];
 
-/// A layout of every version.
+/// Creates a layout of every version.
 const fn layout(
     machines: &'static [Machine],
     size: u32,
@@ -75,7 +73,7 @@ const fn layout(
     EntryLayout { machines, versions: Versions::All, size, relocated, optional: &[], cut: 0, detail }
 }
 
-/// A layout of some versions.
+/// Creates a layout of some versions.
 const fn of_versions(versions: Versions, layout: EntryLayout) -> EntryLayout {
     EntryLayout { versions, ..layout }
 }
@@ -86,8 +84,8 @@ const TABLES: &[Table] = &[
         kind: TableKind::ExceptionTable,
         names: &[Is("__ex_table")],
         about: About::Instruction,
-        // arch/x86/include/asm/extable.h; arch/arm64/include/asm/asm-extable.h, where no handler needs to know how far
-        // the fixup is; include/asm-generic/extable.h.
+        // arch/x86/include/asm/extable.h; arch/arm64/include/asm/asm-extable.h, whose handlers do not depend on the
+        // distance of the fixup; include/asm-generic/extable.h.
         layouts: &[
             layout(X86, 12, &[0, 4], Detail::Handler(8)),
             layout(AARCH64, 12, &[0, 4], Detail::None),
@@ -118,7 +116,8 @@ const TABLES: &[Table] = &[
                     Detail::PatchedAndReplacementLengths { lengths: 12, replacement: 4 },
                 ),
             ),
-            // arch/arm64/include/asm/alternative.h. Of a callback, the second field names a function, and the length is 0.
+            // arch/arm64/include/asm/alternative.h. For a callback, the second field names a function, and the length
+            // is 0.
             layout(
                 AARCH64,
                 12,
@@ -192,15 +191,15 @@ const TABLES: &[Table] = &[
         kind: TableKind::RuntimeConst,
         names: &[Family("runtime_ptr_"), Family("runtime_shift_")],
         about: About::PatchedCode,
-        // arch/x86/include/asm/runtime-const.h. On AArch64, four instructions are patched behind each place.
+        // arch/x86/include/asm/runtime-const.h. On AArch64, four instructions are patched after each place.
         layouts: &[layout(X86, 4, &[0], Detail::None)],
     },
     Table {
         kind: TableKind::Bug,
         names: &[Is("__bug_table")],
         about: About::Instruction,
-        // include/asm-generic/bug.h, without and with the name of the source file (`CONFIG_DEBUG_BUGVERBOSE`). On 32-bit
-        // ARM there is none without (arch/arm/include/asm/bug.h), and entries of assembly have no flags
+        // include/asm-generic/bug.h, without and with the name of the source file (`CONFIG_DEBUG_BUGVERBOSE`). On
+        // 32-bit ARM the name is always present (arch/arm/include/asm/bug.h), and entries of assembly have no flags
         // (arch/arm/include/asm/assembler.h).
         layouts: &[
             layout(X86_AND_AARCH64, 8, &[0], Detail::BugFlags(4)),
@@ -233,31 +232,31 @@ const TABLES: &[Table] = &[
         kind: TableKind::SmpAlternative,
         names: &[Is(".alt.smp.init")],
         about: About::PatchedCode,
-        // `__ALT_SMP_ASM` in arch/arm/include/asm/processor.h, `ALT_UP` and `ALT_UP_B` in arch/arm/include/asm/assembler.h;
-        // read in arch/arm/kernel/head.S, which copies 4 bytes. Only assembly has branches as replacements (`ALT_UP_B`), by
-        // the distance to a label of the same section, which is carried whole.
+        // `__ALT_SMP_ASM` in arch/arm/include/asm/processor.h, `ALT_UP` and `ALT_UP_B` in
+        // arch/arm/include/asm/assembler.h; read in arch/arm/kernel/head.S, which copies 4 bytes. Only assembly has
+        // branches as replacements (`ALT_UP_B`), by the distance to a label of the same section, which is opaque.
         layouts: &[layout(ARM, 8, &[0], Detail::Patched(4))],
     },
     Table {
         kind: TableKind::UnwindIndex,
         names: &[Family(".ARM.exidx")],
         about: About::Function,
-        // IHI 0038, section 5: a function, and either what to do, or where in `.ARM.extab` that is.
+        // IHI 0038, section 5: a function, and either the unwinding instructions, or their address in `.ARM.extab`.
         layouts: &[with_optional(&[4], layout(ARM, 8, &[0], Detail::None))],
     },
 ];
 
-/// A layout with a field that is filled in some entries only.
+/// Creates a layout with a field that only some entries fill.
 const fn with_optional(optional: &'static [u32], layout: EntryLayout) -> EntryLayout {
     EntryLayout { optional, ..layout }
 }
 
-/// A layout whose last entry may lack so many bytes.
+/// Creates a layout whose last entry may lack this number of bytes.
 const fn cut(cut: u32, layout: EntryLayout) -> EntryLayout {
     EntryLayout { cut, ..layout }
 }
 
-/// The table that a section of this name is on a machine.
+/// Returns the table in a section of this name on a machine.
 pub(super) fn named(name: &str, machine: Machine) -> Option<TableKind> {
     let matches = |table: &&Table| {
         table.names.iter().any(|one| one.matches(name)) && table.layouts_on(machine).next().is_some()
@@ -276,16 +275,16 @@ impl TableKind {
         TABLES.iter().find(|table| table.kind == self).expect("every kind has a table")
     }
 
-    /// What its entries are about.
+    /// Returns the kind of site of its entries.
     pub fn about(self) -> About {
         self.table().about
     }
 
-    /// The layout of the entries in a section, found from its size and its relocations. `version` is that of the kernel,
-    /// if its build says it.
+    /// Returns the layout of the entries in a section, from its size and its relocations. `version` is the kernel's, if
+    /// its build records it.
     ///
     /// # Errors
-    /// What is wrong, if they fit no layout of the machine, or one of another version.
+    /// A description of the problem, if they fit no layout of the machine, or one of another version.
     pub fn layout(
         self,
         machine: Machine,
@@ -299,7 +298,7 @@ impl TableKind {
             let known: Vec<String> = layouts().map(EntryLayout::to_string).collect();
             let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
             return Err(format!(
-                "its {size} bytes with {relocs} relocations are no whole entries, which have {known}"
+                "its {size} bytes with {relocs} relocations are not whole entries of {known}"
             ));
         };
         match version.filter(|&version| !found.versions.contain(version)) {
@@ -326,7 +325,7 @@ mod tests {
                     let shape = |layout: &EntryLayout| (layout.size, layout.relocated);
                     let told_apart = layouts[..i].iter().all(|other| shape(other) != shape(layout));
                     assert!(told_apart, "{:?} on {machine}", table.kind);
-                    // Edges are derived from the first reference of an entry.
+                    // The first reference of an entry supplies its edges.
                     assert_eq!(layout.relocated[0], 0, "{:?}", table.kind);
                 }
             }

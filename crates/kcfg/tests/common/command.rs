@@ -8,14 +8,14 @@ use serde_json::Value;
 
 use super::Dir;
 
-/// The command, without standard input.
+/// Returns the command, without standard input.
 pub fn kcfg() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kcfg"));
     command.stdin(Stdio::null());
     command
 }
 
-/// Runs it on objects; it has to succeed without a word on standard error.
+/// Runs it on objects; it must succeed with an empty standard error.
 #[track_caller]
 pub fn on_objects(objects: &[PathBuf], arguments: &[&str]) -> String {
     let (status, output, messages) = finish(kcfg().args(arguments).arg("--objects").args(objects));
@@ -23,7 +23,7 @@ pub fn on_objects(objects: &[PathBuf], arguments: &[&str]) -> String {
     output
 }
 
-/// The objects of the program of `fixtures/cfg/run/`.
+/// Returns the objects of the program of `fixtures/cfg/run/`.
 pub fn program(dir: &Dir) -> Vec<PathBuf> {
     ["main", "control", "data", "labels", "sites"]
         .iter()
@@ -31,7 +31,7 @@ pub fn program(dir: &Dir) -> Vec<PathBuf> {
         .collect()
 }
 
-/// An array of a JSON object.
+/// Returns an array of a JSON object.
 pub fn array<'v>(value: &'v Value, name: &str) -> &'v [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no array {name} in {value}"))
 }

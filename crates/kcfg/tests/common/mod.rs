@@ -1,6 +1,6 @@
-//! Compiles fixtures, lifts them, and asks short questions of the graph.
+//! Compiles fixtures, lifts them, and queries the graph.
 
-// Each test binary uses its own part of this.
+// Each test binary uses a different part of this.
 #![allow(dead_code)]
 
 pub mod command;
@@ -31,7 +31,7 @@ impl Dir {
         self.0.path().join(name)
     }
 
-    /// Compiles `fixtures/cfg/<source>` as the kernel does for i386, with the options after that.
+    /// Compiles `fixtures/cfg/<source>` like the kernel for i386, with additional options.
     pub fn compile(&self, source: &str, options: &[&str]) -> PathBuf {
         let name = source.replace('/', "-");
         let output = self.path(&format!("{name}.o"));
@@ -82,26 +82,26 @@ pub fn assemble(dir: &Dir, name: &str, text: &str) -> PathBuf {
     object
 }
 
-/// A fixture's path.
+/// Returns a fixture's path.
 pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/cfg").join(name)
 }
 
-/// The finest graph of some objects of a kernel in which everything is alive.
+/// Returns the finest graph of some objects of a kernel, with everything alive.
 pub fn lift(objects: &[PathBuf]) -> Graph {
     let files = InputFiles::of_objects(objects).unwrap();
     let program = Program::link(&files).unwrap();
     of_kernel(&program, &[]).unwrap().fine_graph().unwrap()
 }
 
-/// The same of objects of a user program.
+/// Returns the same for objects of a user program.
 pub fn lift_program(objects: &[PathBuf]) -> Graph {
     let files = InputFiles::of_objects(objects).unwrap();
     let program = Program::link(&files).unwrap();
     Lifter::of_objects(&program, &[]).unwrap().fine_graph().unwrap()
 }
 
-/// Plans objects of a kernel that `fixtures/cfg/kernel.lds` links.
+/// Plans objects of a kernel linked by `fixtures/cfg/kernel.lds`.
 pub fn of_kernel<'p>(program: &'p Program<'p>, entries: &[String]) -> Result<Lifter<'p>, Error> {
     let script = LinkerScript::read(&fixture("kernel.lds")).unwrap();
     let world = World::kernel(script, program.machine, None);
@@ -109,7 +109,7 @@ pub fn of_kernel<'p>(program: &'p Program<'p>, entries: &[String]) -> Result<Lif
     Lifter::new(program, options, Roots::of_entries(entries))
 }
 
-/// The finest graph of some objects in which only what `entry` reaches is alive.
+/// Returns the finest graph of some objects in which only the nodes reachable from `entry` are alive.
 pub fn lift_reachable(objects: &[PathBuf], entry: &str) -> Graph {
     let entries = [entry.to_owned()];
     let files = InputFiles::of_objects(objects).unwrap().entered_by(&entries);
@@ -125,7 +125,7 @@ pub fn lift_reachable(objects: &[PathBuf], entry: &str) -> Graph {
             return graph;
         }
     }
-    panic!("cutting data at variables goes on and on");
+    panic!("splitting data at variables does not terminate");
 }
 
 /// Compiles and lifts one fixture.
@@ -148,7 +148,7 @@ impl<'g> View<'g> {
         View { graph, edges: Edges::of(graph) }
     }
 
-    /// The blocks of the function of this name, in order.
+    /// Returns the blocks of the function with this name, in order.
     pub fn blocks(&self, function: &str) -> Vec<NodeId> {
         let found = self.graph.functions.iter().find(|f| f.name == function);
         let found = found.unwrap_or_else(|| panic!("no function {function}: {:?}", self.names()));
@@ -159,14 +159,14 @@ impl<'g> View<'g> {
         self.graph.functions.iter().map(|function| function.name.as_str()).collect()
     }
 
-    /// The edges out of a node.
+    /// Returns the edges out of a node.
     pub fn edges(&self, node: NodeId) -> Vec<(EdgeKind, Destination)> {
         let mut edges = Vec::new();
         self.edges.for_each(node, |edge| edges.push((edge.kind, edge.to)));
         edges
     }
 
-    /// The edges of one kind out of a node that lead to nodes.
+    /// Returns the targets of a node's edges of one kind to nodes.
     pub fn to(&self, node: NodeId, kind: EdgeKind) -> Vec<NodeId> {
         let edges = self.edges(node).into_iter().filter(|(other, _)| *other == kind);
         edges
@@ -177,7 +177,7 @@ impl<'g> View<'g> {
             .collect()
     }
 
-    /// The edges out of a node, without data, by name.
+    /// Returns the edges out of a node, except data edges, by name.
     pub fn control(&self, node: NodeId) -> Vec<NamedEdge> {
         let control = |kind| !matches!(kind, EdgeKind::Data | EdgeKind::Site);
         self.edges(node).into_iter().filter(|(kind, _)| control(*kind)).map(|edge| self.named(edge)).collect()
@@ -192,7 +192,7 @@ impl<'g> View<'g> {
         (kind, name)
     }
 
-    /// A node's name without the path of its object.
+    /// Returns a node's name without the path of its object.
     pub fn name(&self, node: NodeId) -> String {
         let name = self.graph.name_of(node);
         match name.rsplit_once(".o:") {
@@ -201,14 +201,14 @@ impl<'g> View<'g> {
         }
     }
 
-    /// Who a call names, for blocks that end with one.
+    /// Returns the callees of the blocks that end with a call.
     pub fn callees(&self, function: &str) -> Vec<String> {
         let calls = |edge: &NamedEdge| matches!(edge.0, EdgeKind::Call | EdgeKind::NoReturn);
         let blocks = self.blocks(function);
         blocks.into_iter().flat_map(|node| self.control(node)).filter(calls).map(|(_, name)| name).collect()
     }
 
-    /// The node and offset of a symbol.
+    /// Returns the node and offset of a symbol.
     pub fn symbol(&self, name: &str) -> (NodeId, u32) {
         let symbol = self.graph.symbols.iter().find(|symbol| symbol.name == name);
         match symbol.unwrap_or_else(|| panic!("no symbol {name}")).place {
@@ -217,7 +217,7 @@ impl<'g> View<'g> {
         }
     }
 
-    /// The chunks of a section.
+    /// Returns the chunks of a section.
     pub fn chunks(&self, section: &str) -> Vec<NodeId> {
         let nodes = self.graph.node_ids();
         nodes
@@ -225,12 +225,12 @@ impl<'g> View<'g> {
             .collect()
     }
 
-    /// The opaque entry of a name.
+    /// Returns the opaque entry with this name.
     pub fn opaque(&self, name: &str) -> Option<&'g Opaque> {
         self.graph.opaque.iter().find(|opaque| opaque.name == name)
     }
 
-    /// The nodes that some root reaches.
+    /// Returns whether each node is reachable from a root.
     pub fn reachable(&self) -> Vec<bool> {
         let mut reached = vec![false; self.graph.nodes.len()];
         let mut pending: Vec<NodeId> = self.graph.roots.iter().map(|root| root.node).collect();

@@ -1,4 +1,4 @@
-//! A small program whose graph tests edit or break.
+//! A small program whose graph is edited or broken by tests.
 
 use goblin::elf::sym::{STB_GLOBAL, STT_NOTYPE};
 use kcfg::graph::{Contents, Editor, Graph, Origin, Ref, Role, Section, Symbol, SymbolPlace, Target};
@@ -9,7 +9,7 @@ use kelf::RelocClass;
 
 use super::{Dir, View, lift};
 
-/// A function with a loop, and one that is called, pointed to and may fault.
+/// A function with a loop, and one that is called, is the target of a pointer, and may fault.
 const SOURCE: &str = r#"
 	.file "a.c"
 	.text
@@ -46,18 +46,18 @@ pointer:	.long f
 	.size pointer, 4
 "#;
 
-/// The graph of [`SOURCE`].
+/// Returns the graph of [`SOURCE`].
 pub fn program() -> Graph {
     let dir = Dir::new();
     lift(&[dir.assemble("a", SOURCE)])
 }
 
-/// The blocks of a function.
+/// Returns the blocks of a function.
 pub fn blocks(graph: &Graph, function: &str) -> Vec<NodeId> {
     View::of(graph).blocks(function)
 }
 
-/// The listing of a section of a graph that keeps all rules and can be lowered.
+/// Returns the listing of a section, after verifying and lowering the graph.
 pub fn listed(graph: &Graph, section: &str) -> String {
     graph.verify().unwrap();
     lower(graph, Relax::Shortest).unwrap();
@@ -68,17 +68,17 @@ pub fn listed(graph: &Graph, section: &str) -> String {
     let of_section = |line: &&str| line.split(' ').next() == Some(section);
     let mut lines = text.lines().skip_while(|line| !of_section(line));
     lines.next();
-    // The next section begins at a line that is neither indented nor the label of a node.
+    // The next section begins at a line that is neither indented nor a node's label.
     let inside = |line: &&str| line.starts_with(' ') || line.split("  # ").next().unwrap().ends_with(':');
     lines.take_while(inside).map(|line| format!("{line}\n")).collect()
 }
 
-/// So many instructions that do nothing.
+/// Creates this number of `nop`s.
 pub fn nops(count: usize) -> Contents {
     Contents { bytes: vec![0x90; count], refs: Vec::new() }
 }
 
-/// A reference of data to a place in a node.
+/// Creates a reference of data to a place in a node.
 pub fn address(offset: u32, node: NodeId, addend: i64) -> Ref {
     Ref {
         offset,
@@ -106,12 +106,12 @@ pub fn symbol(name: &str, node: NodeId, offset: u32) -> Symbol {
     }
 }
 
-/// What the references of some data name, with offsets in bytes from there.
+/// Returns the targets of the references of some data, with offsets in bytes from there.
 pub fn named(graph: &Graph, data: NodeId) -> Vec<(Target, i64)> {
     graph.refs_of(data).iter().map(|reference| (reference.target, reference.addend)).collect()
 }
 
-/// Data that names places in a node, in the section that holds another node.
+/// Adds data that refers to places in a node, in the section of another node.
 pub fn data_naming(editor: &mut Editor<'_>, beside: NodeId, node: NodeId, offsets: &[i64]) -> NodeId {
     let refs = offsets.iter().enumerate().map(|(i, &offset)| address(i as u32 * 4, node, offset)).collect();
     let section = editor.graph().node(beside).section;
@@ -136,7 +136,7 @@ pub fn origin(graph: &Graph, node: NodeId) -> Origin {
     *graph.node(node).origin().unwrap()
 }
 
-/// Where a symbol lies.
+/// Returns the place of a symbol.
 pub fn place(graph: &Graph, name: &str) -> (NodeId, u32) {
     View::of(graph).symbol(name)
 }

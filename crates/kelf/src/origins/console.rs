@@ -1,5 +1,5 @@
-//! The places in a console log: the forms in which kernels print addresses of code (`lib/vsprintf.c`, and the `dump_stack`
-//! and oops code of each architecture).
+//! Finds places in a console log, in the forms in which kernels print addresses of code (`lib/vsprintf.c`, and the
+//! `dump_stack` and oops code of each architecture).
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -9,25 +9,25 @@ use regex::{Captures, Regex};
 
 use super::Kernel;
 
-/// A function of the running kernel, as it prints it.
+/// A place in a function as the running kernel prints it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Place<'t> {
     /// Its name.
     pub name: &'t str,
-    /// The offset in bytes from it.
+    /// The offset in bytes from the function.
     pub offset: u64,
-    /// The distance in bytes to the next symbol, if it is printed.
+    /// The distance in bytes to the next symbol, if printed.
     pub size: Option<u64>,
 }
 
-/// `name+0x1a/0x90`, where the name may have a suffix of the compiler (`.isra.0`), and an address in hexadecimal digits,
-/// by itself (`0xc0123456`) or in brackets (`[<c0123456>]`).
+/// `name+0x1a/0x90`, where the name may have a compiler suffix (`.isra.0`), and an address in hexadecimal digits, by
+/// itself (`0xc0123456`) or in brackets (`[<c0123456>]`).
 static PLACES: LazyLock<Regex> = LazyLock::new(|| {
     let pattern = r"(?-u)(?P<name>[A-Za-z_][\w.$]*)\+0x(?P<offset>[0-9a-f]+)(?:/0x(?P<size>[0-9a-f]+))?(?P<module> \[\w+\])?|(?:\[<|\b0x)(?P<address>[0-9a-f]{8,16})(?:>\])?";
     Regex::new(pattern).expect("a valid expression")
 });
 
-/// The words after which a line has the address of an instruction itself, not one that a call returns to.
+/// The words that precede the address of the current instruction; all other addresses are return addresses.
 const EXACT: [&str; 5] = ["EIP:", "RIP:", "PC is at", "pc :", "IP is at"];
 
 /// Parses a place: `name+0x1a/0x90` or `name+0x1a`.
@@ -54,8 +54,8 @@ fn place<'t>(captures: &Captures<'t>) -> Option<Place<'t>> {
     Some(Place { name: captures.name("name")?.as_str(), offset: number("offset")?, size: number("size") })
 }
 
-/// Returns a line with the places of the original instead of those of the rewritten kernel. Code of modules and addresses
-/// without code stay as they are.
+/// Replaces the places of the rewritten kernel in a line by places of the original. Keeps code of modules and addresses
+/// without code as they are.
 pub fn symbolize(kernel: &Kernel, line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut done = 0;
@@ -74,7 +74,7 @@ pub fn symbolize(kernel: &Kernel, line: &str) -> String {
         };
         let code = addresses.into_iter().filter(|&address| kernel.is_code(address));
         let places: Vec<String> = code.flat_map(|address| kernel.places(address, is_return)).collect();
-        // An address in front of its own name (ARM) is not described twice.
+        // An address directly before its own name (ARM) is not described twice.
         let is_named = captures.name("address").is_some() && line[whole.end()..].starts_with(" (");
         if !places.is_empty() && !is_named {
             replaced.push((whole.range(), places));

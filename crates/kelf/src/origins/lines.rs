@@ -6,18 +6,18 @@ use addr2line::fallible_iterator::FallibleIterator;
 use addr2line::{Loader, Location};
 use kcli::Failure;
 
-/// A function of every kernel and its file, by which the directory of the sources is found.
+/// A function of every kernel and its file, which locate the source directory.
 const KNOWN: (&str, &str) = ("start_kernel", "init/main.c");
 
 /// The source lines of a kernel.
 pub struct SourceLines {
     loader: Loader,
-    /// The directory of the sources, with a `/` at its end; empty if it is not known.
+    /// The source directory, with a `/` at its end; empty if unknown.
     root: String,
 }
 
 impl SourceLines {
-    /// Opens a kernel. `address_of` returns the address of a global symbol of it.
+    /// Opens a kernel. `address_of` returns the address of one of its global symbols.
     pub fn open(vmlinux: &Path, address_of: impl Fn(&str) -> Option<u64>) -> Result<SourceLines, Failure> {
         let loader = Loader::new(vmlinux);
         let loader = loader.map_err(|error| Failure::bad_input(format!("{}: {error}", vmlinux.display())))?;
@@ -26,8 +26,8 @@ impl SourceLines {
         Ok(SourceLines { loader, root: root.unwrap_or_default() })
     }
 
-    /// Describes the source lines of an address: that of the code itself, then those that it is inlined into. Empty
-    /// without debugging information.
+    /// Describes the source lines of an address: first the line of the code itself, then those that it is inlined into.
+    /// Empty without debugging information.
     pub fn at(&self, address: u64) -> String {
         let Ok(frames) = self.loader.find_frames(address) else { return String::new() };
         let locations =

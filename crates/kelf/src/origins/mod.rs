@@ -1,4 +1,4 @@
-//! Addresses of a rewritten kernel as places of the original.
+//! Translates addresses of a rewritten kernel into places of the original.
 
 mod console;
 mod lines;
@@ -12,19 +12,19 @@ use kplan::BlockMap;
 
 use lines::SourceLines;
 
-/// A rewritten kernel beside the original.
+/// A rewritten kernel with its original.
 pub struct Kernel {
     rewritten: Functions,
     original: Functions,
     map: BlockMap,
     lines: SourceLines,
-    /// Addresses of the symbols of code in the rewritten kernel, rising: as far as the kernel's own names reach.
+    /// Addresses of the code symbols in the rewritten kernel, ascending; they bound the kernel's own names.
     symbols: Vec<u64>,
 }
 
 impl Kernel {
-    /// Opens the output directory of kshrink-spec, or the `vmlinux` in it. Without `original`, takes the kernel that
-    /// `report.json` names.
+    /// Opens the output directory of kshrink-spec, or the `vmlinux` in it. Without `original`, uses the kernel named in
+    /// `report.json`.
     pub fn open(out: &Path, original: Option<&Path>) -> Result<Kernel, Failure> {
         let directory = if out.is_dir() { out } else { out.parent().unwrap_or(Path::new("")) };
         let map = BlockMap::open(&directory.join("blocks.json")).or_bad_input()?;
@@ -40,10 +40,10 @@ impl Kernel {
         Ok(Kernel { rewritten, original, map, lines, symbols })
     }
 
-    /// Describes an address: the places of the original that it stands for, the block's own first. Empty if no block is
-    /// there. `is_return` says that a call returns to it.
+    /// Describes the original places of an address, the block's own first. Empty if no block is there. `is_return`
+    /// marks a return address of a call.
     pub fn places(&self, address: u64, is_return: bool) -> Vec<String> {
-        // Bit 0 of an address of Thumb code says that it is one (Arm ARM, A2.3.1), as kernels print it.
+        // Kernels print addresses of Thumb code with bit 0 set (Arm ARM, A2.3.1).
         let thumb = if self.rewritten.is_thumb(address & !1) { address & 1 } else { 0 };
         let originals = self.map.originals(address - thumb, is_return);
         originals.iter().map(|&(function, offset)| self.place(function, offset, thumb, is_return)).collect()
@@ -55,7 +55,7 @@ impl Kernel {
         let place = format!("{name}+{:#x}/{size:#x}", offset + thumb);
         let found = self.original.find(name, function.function.file.as_deref(), function.function.nth);
         let address = found.map(|(index, inside)| self.original.function(index).address + inside + offset);
-        // A call is the code before the address that it returns to.
+        // The call instruction precedes its return address.
         let lines = address.map(|address| self.lines.at(address - u64::from(is_return)));
         match lines.filter(|lines| !lines.is_empty()) {
             Some(lines) => format!("{place} ({lines})"),
@@ -63,8 +63,8 @@ impl Kernel {
         }
     }
 
-    /// The addresses that a name and an offset of the rewritten kernel may mean, as the kernel prints them: `size` is the
-    /// distance to the next symbol.
+    /// Returns the possible addresses of a name and an offset of the rewritten kernel, as the kernel prints them.
+    /// `size` is the distance to the next symbol.
     fn addresses(&self, name: &str, offset: u64, size: Option<u64>) -> Vec<u64> {
         let all = self.rewritten.addresses_named(name);
         let next = |address: u64| self.symbols.get(self.symbols.partition_point(|&symbol| symbol <= address));
@@ -80,7 +80,7 @@ impl Kernel {
     }
 }
 
-/// The kernel that `report.json` says was rewritten.
+/// Returns the original kernel named in `report.json`.
 fn input_of(report: &Path) -> Result<PathBuf, Failure> {
     let expected = "expected the report of kshrink-spec; name the original kernel with --original";
     let bad = |why: String| Failure::bad_input(format!("{}: {why}; {expected}", report.display()));
@@ -90,7 +90,7 @@ fn input_of(report: &Path) -> Result<PathBuf, Failure> {
     input.map(PathBuf::from).ok_or_else(|| bad("it names no input".to_owned()))
 }
 
-/// `kelf where`: prints the places of addresses, a line for each.
+/// Prints the places of addresses, one per line (`kelf where`).
 pub fn print_places(kernel: &Kernel, addresses: &[String], is_return: bool) -> Result<(), Failure> {
     let mut output = Output::stdout();
     for text in addresses {
@@ -109,7 +109,7 @@ pub fn print_places(kernel: &Kernel, addresses: &[String], is_return: bool) -> R
         let places: Vec<String> =
             found.iter().flat_map(|&address| kernel.places(address, is_return)).collect();
         let Some((first, rest)) = places.split_first() else {
-            writeln!(output, "{text}: no code of the original is there")?;
+            writeln!(output, "{text}: no original code at this address")?;
             continue;
         };
         writeln!(output, "{text}: {first}")?;
@@ -119,7 +119,7 @@ pub fn print_places(kernel: &Kernel, addresses: &[String], is_return: bool) -> R
     Ok(output.commit()?)
 }
 
-/// `kelf symbolize`: copies a console log, with the places of the original instead of those of the rewritten kernel.
+/// Copies a console log and replaces the places of the rewritten kernel by places of the original (`kelf symbolize`).
 pub fn symbolize(kernel: &Kernel, mut log: impl BufRead, name: &str) -> Result<(), Failure> {
     let mut output = Output::stdout();
     let mut line = Vec::new();

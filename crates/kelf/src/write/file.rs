@@ -1,4 +1,4 @@
-//! The layout of a written object: numbers first, then offsets, then bytes.
+//! The layout of a written object: first numbers, then offsets, then bytes.
 //!
 //! `object`'s writer requires all reservations before the first write. The file is therefore made in three walks over
 //! the object, each in the same order: groups, sections, relocations, symbols, strings, section headers.
@@ -21,12 +21,12 @@ use crate::object::{Group, Object, Place, Section, Symbol};
 const OSABI_GNU: u8 = 3;
 /// `SHF_GNU_RETAIN`.
 const SHF_GNU_RETAIN: u64 = 1 << 21;
-/// `SHN_ABS` and `SHN_COMMON` as the 16-bit field has them.
+/// `SHN_ABS` and `SHN_COMMON` as 16-bit fields.
 const SHN_ABS: u16 = 0xfff1;
 const SHN_COMMON: u16 = 0xfff2;
 
-/// Where in the file a section begins is a multiple of its alignment, up to the largest page of any machine: more
-/// would only make the file longer.
+/// The largest alignment of a section's offset in the file, the largest page of any machine; more would only make the
+/// file longer.
 const MAX_FILE_ALIGN: u64 = 1 << 16;
 
 /// Place in the file of one section of the object, and of its relocations.
@@ -42,7 +42,7 @@ struct Slot {
     in_group: bool,
 }
 
-/// A file while it is written.
+/// A file that is being written.
 struct File<'o, 'w> {
     object: &'o Object<'o>,
     order: &'o SymbolOrder,
@@ -53,7 +53,7 @@ struct File<'o, 'w> {
     groups: Vec<usize>,
 }
 
-/// Writes `object` with its symbols in `order`. `names` are those of the relocation sections.
+/// Writes `object` with its symbols in `order`. `names` are the names of the relocation sections.
 pub(super) fn write(
     object: &Object<'_>,
     order: &SymbolOrder,
@@ -75,7 +75,7 @@ pub(super) fn write(
     Ok(bytes)
 }
 
-/// The prefix of the name of a relocation section, before the name of the section that it is about.
+/// Returns the prefix of a relocation section's name, before the name of the section that it applies to.
 pub(super) fn reloc_prefix(machine: Machine) -> &'static str {
     if machine.is_rela() { ".rela" } else { ".rel" }
 }
@@ -85,8 +85,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
     fn number(&mut self, names: &'o [String]) -> Result<()> {
         let object = self.object;
         self.writer.reserve_null_section_index();
-        // A section symbol of a group's own section keeps its meaning if the object has those
-        // sections.
+        // A section symbol of a group's own section keeps its meaning if the object has those sections.
         let mut own = (0..object.sections.len()).filter(|&s| object.sections[s].kind == SHT_GROUP);
         for (number, group) in object.groups.iter().enumerate() {
             let index = self.writer.reserve_section_index();
@@ -181,7 +180,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
         Ok(Strings { group, symbols })
     }
 
-    /// Writes what [`File::reserve`] made room for, in the same order.
+    /// Writes everything that [`File::reserve`] reserved, in the same order.
     fn write(mut self, strings: &Strings) -> Result<()> {
         let object = self.object;
         let header = FileHeader {
@@ -286,7 +285,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
             self.writer.write_section_header(&SectionHeader {
                 name: slot.name,
                 sh_type: section.kind,
-                // A group flag without a group, or the reverse, is an error to ld.
+                // To ld, a group flag without a group is an error, and so is a group without the flag.
                 sh_flags: section.flags & !GROUP_FLAG | slot.group_flag(),
                 sh_addr: 0,
                 sh_offset: slot.offset as u64,
@@ -322,7 +321,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
         self.writer.write_shstrtab_section_header();
     }
 
-    /// Number in the file of the section that symbol `index` is in.
+    /// Returns the number in the file of the section that contains symbol `index`.
     fn symbol_section(&self, index: usize) -> Result<Option<elf::SectionIndex>> {
         let symbol = &self.object.symbols[index];
         let Place::Section(section) = symbol.place else {
@@ -337,7 +336,7 @@ impl<'o: 'w, 'w> File<'o, 'w> {
         }
     }
 
-    /// Content of a group: its flags, and its members with their relocation sections.
+    /// Returns the content of a group: its flags, and its members with their relocation sections.
     fn group_words(&self, group: &Group) -> impl Iterator<Item = u32> {
         let members = group.members.iter().map(|member| &self.sections[member.get()]);
         let numbers = members.flat_map(|slot| [slot.index.0, slot.reloc_index.0]);
@@ -364,7 +363,7 @@ impl Slot {
     }
 }
 
-/// Strings end with a zero byte in ELF, so that none may hold one.
+/// Refuses a string with a zero byte, which terminates a string in ELF.
 fn check_string(object: &Object<'_>, string: &str) -> Result<()> {
     if string.contains('\0') {
         return Err(object.unwritable(format!("name {string:?}"), "contains a zero byte"));

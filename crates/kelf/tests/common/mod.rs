@@ -1,6 +1,6 @@
-//! Compiles fixtures, and says which package is missing when it cannot.
+//! Compiles fixtures; if that fails, names the missing package.
 
-// Each test binary uses its own part of this.
+// Each test binary uses a different part of this.
 #![allow(dead_code)]
 
 use std::fs;
@@ -73,13 +73,12 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/elf").join(name)
 }
 
-/// The sources that every machine compiles, and one of its own with all kinds of relocations.
+/// Returns the sources that every machine compiles, and one of its own with all kinds of relocations.
 pub fn sources(machine: Machine) -> [String; 3] {
     ["features.c".into(), "group.S".into(), format!("{machine}.S")]
 }
 
-/// The object with its tables removed and its local symbols first, numbers adapted: what the writer
-/// keeps of it.
+/// Returns the object without its tables and with its local symbols first, renumbered: the part that the writer keeps.
 pub fn normalised<'a>(object: &Object<'a>) -> Object<'a> {
     let count = object.sections.len();
     let mut numbers = vec![SectionIndex(0); count];

@@ -1,4 +1,4 @@
-//! One function being summarised.
+//! Summarises one function.
 
 use std::rc::Rc;
 
@@ -11,7 +11,8 @@ use crate::values::{Names, State};
 use crate::walk::Walk;
 use crate::{BlockIndex, Cfg};
 
-/// What a function does and returns, as far as is known of those that it calls; and what was asked of memory to find it.
+/// Computes the behaviour and results of a function from the facts about its callees; also returns the requests for
+/// constant memory on the way.
 pub(super) fn summarise(
     program: &impl Program,
     summaries: &Summaries,
@@ -41,20 +42,20 @@ pub(super) fn summarise(
     (found.unwrap_or(lost), summariser.walk.names.into_asked())
 }
 
-/// What has been found out about a function.
+/// The results about a function.
 pub(crate) struct Found {
     pub(super) summary: Summary,
     /// `None` if it does not return.
     pub(super) results: Option<Results>,
-    /// The registers that it gives to its caller changed, though the convention says otherwise: global register variables.
+    /// The registers that it returns changed to its caller in spite of the convention: global register variables.
     pub(super) takes: u64,
     /// Whether it may return to another place than its caller, like `longjmp()`.
     pub(super) returns_elsewhere: bool,
-    /// What is known of it whoever calls it; `None` if it could not be followed.
+    /// Facts that hold for every caller; `None` if it could not be analysed.
     pub(super) facts: Option<Facts>,
 }
 
-/// One function being summarised.
+/// One function that is being summarised.
 struct Summariser<'p, P> {
     walk: Walk<'p, P>,
     machine: Machine,
@@ -64,7 +65,7 @@ struct Summariser<'p, P> {
 }
 
 impl<P: Program> Summariser<'_, P> {
-    /// What the function does; `None` if that is not known.
+    /// Summarises the function; `None` if its behaviour is unknown.
     fn summarise(&mut self) -> Option<Found> {
         let begin = self.walk.enter();
         let states = self.walk.solve(begin)?;
@@ -83,7 +84,7 @@ impl<P: Program> Summariser<'_, P> {
         let all = &self.walk.summaries.touched;
         let (read, overwrites) = self.read_and_overwritten(|index| &all[self.cfg.blocks[index].get()]);
         let (certain, _) = self.read_and_overwritten(|index| &touched[index]);
-        // Everybody makes use of the stack pointer.
+        // Every function uses the stack pointer.
         let used = uses.used(&self.walk.names) | bit(self.machine.stack_pointer);
         let summary = Summary {
             reads: read & used | certain,
@@ -98,7 +99,7 @@ impl<P: Program> Summariser<'_, P> {
         };
         let facts = Some(std::mem::take(&mut self.facts));
         if results.is_some() && uses.gives_away_return {
-            // It may return again: with other results, and registers that somebody else has left.
+            // It may return again: with other results, and with registers that other code has left.
             let summary = summary.join(self.walk.summaries.conventional());
             return Some(Found {
                 summary,
@@ -111,8 +112,8 @@ impl<P: Program> Summariser<'_, P> {
         Some(Found { summary, results, takes, returns_elsewhere: false, facts })
     }
 
-    /// Finds what a block does, given the state in front of it. `None` if it returns to somewhere else than to the
-    /// caller.
+    /// Finds the behaviour of a block, given the state before it. Returns `None` if it returns to a place other than
+    /// the caller.
     fn block_does(&mut self, block: BlockIndex, state: State, found: &mut Does) -> Option<()> {
         let machine = self.machine;
         let mut touched = Touched::NOTHING;
@@ -128,7 +129,7 @@ impl<P: Program> Summariser<'_, P> {
         let cfg = self.cfg;
         for (place, way) in cfg.ways[block.get()].iter().enumerate() {
             let does_more = !self.walk.exit_effects(block, place).is_empty();
-            // Where nothing is called, nothing becomes known to others.
+            // Without a call, nothing escapes.
             if !does_more && way.then != Then::Caller && way.callee.is_none() {
                 if state.is_frame_known_to_others() {
                     found.frame_is_known(&machine);
@@ -142,7 +143,7 @@ impl<P: Program> Summariser<'_, P> {
             if let Some(callee) = way.callee {
                 let summary = summaries.get(callee);
                 found.uses.call(&summary, &left, &self.walk.names, &machine);
-                // A callee that does not come back may read the frame all the same.
+                // A callee that does not return may still read the frame.
                 if left.may_reach_frame(summary.reads & !bit(machine.stack_pointer), &self.walk.names) {
                     found.frame_is_known(&machine);
                 }
@@ -172,8 +173,8 @@ impl<P: Program> Summariser<'_, P> {
         Some(())
     }
 
-    /// The registers that the function may read as they are on entry, and those that it overwrites before it returns, given
-    /// those of each block.
+    /// Returns the registers that the function may read with their contents on entry, and the registers that it
+    /// overwrites before it returns, given those of each block.
     fn read_and_overwritten<'t>(&self, touched: impl Fn(usize) -> &'t Touched) -> (u64, u64) {
         let cfg = self.cfg;
         let mut read = vec![0u64; cfg.blocks.len()];
@@ -207,18 +208,19 @@ impl<P: Program> Summariser<'_, P> {
     }
 }
 
-/// What the blocks of a function have been found to do.
+/// The behaviour of a function's blocks, as found so far.
 struct Does {
     uses: Uses,
     changes: u64,
     writes_frame: bool,
     results: Option<Results>,
-    /// By block, the registers that it reads and overwrites, those aside that it reads only to save them.
+    /// For each block, the registers that it overwrites and those that it reads, except reads that only save a
+    /// register.
     touched: Vec<Touched>,
 }
 
 impl Does {
-    /// Takes note of an instruction, given the state in front of it. Returns the registers that it reads only to save them.
+    /// Records an instruction, given the state before it. Returns the registers that it reads only to save them.
     fn see(
         &mut self,
         instruction: &Instruction<'_>,
@@ -232,7 +234,7 @@ impl Does {
         self.uses.see(instruction, state, names, machine)
     }
 
-    /// Others may know where the frame is, and read or write what is stored there.
+    /// Records that others may have the address of the frame, and read or write its content.
     fn frame_is_known(&mut self, machine: &Machine) {
         self.uses.frame_is_known(machine);
         self.writes_frame = true;

@@ -1,19 +1,19 @@
-//! The order in which functions can be looked at side by side: those that call none first, and then those that only call
-//! functions of earlier levels.
+//! The order in which functions can be analysed in parallel: first functions without calls, then functions that only
+//! call functions of earlier levels.
 
 use crate::FunctionIndex;
 
 /// Functions that do not call one another, except in one cycle.
 #[derive(Default)]
 pub(super) struct Level {
-    /// Those that do not call themselves, be it through others.
+    /// Functions that do not call themselves, directly or indirectly.
     pub(super) alone: Vec<FunctionIndex>,
-    /// Those that call one another in a circle.
+    /// Cycles of functions that call one another.
     pub(super) circles: Vec<Vec<FunctionIndex>>,
 }
 
-/// Returns the levels of a program, given callers and callees of each function and its place in an order of callees
-/// first ([`super::callees_first`]).
+/// Returns the levels of a program, given the callers and callees of each function and its position in an order of
+/// callees first ([`super::callees_first`]).
 pub(super) fn levels(
     (callers, callees): (&[Vec<FunctionIndex>], &[Vec<FunctionIndex>]),
     order: &[usize],
@@ -41,7 +41,7 @@ pub(super) fn levels(
     levels
 }
 
-/// The strongly connected components, callers before those that they call (Kosaraju).
+/// Returns the strongly connected components, callers before their callees (Kosaraju).
 fn circles(callers: &[Vec<FunctionIndex>], order: &[usize]) -> Vec<Vec<FunctionIndex>> {
     let mut functions: Vec<FunctionIndex> = (0..order.len()).map(FunctionIndex::from).collect();
     functions.sort_by_key(|function| std::cmp::Reverse(order[function.get()]));
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use crate::summary::callees_first;
 
-    /// The levels of functions that call these: those alone, and those of circles, each in order.
+    /// Returns the levels of functions with these calls: the single functions and the cycles, each in order.
     fn levels_of(calls: &[&[u32]]) -> Vec<(Vec<u32>, Vec<Vec<u32>>)> {
         let callees: Vec<Vec<FunctionIndex>> =
             calls.iter().map(|own| own.iter().map(|&callee| FunctionIndex(callee)).collect()).collect();

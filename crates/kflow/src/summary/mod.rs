@@ -1,15 +1,15 @@
 /*!
-What a call of a function does to the registers of its caller, by the code of the function.
+Summaries of functions: the effect of a call on the caller's registers, derived from the function's code.
 
-A calling convention is no proof that a function preserves a register. Values are followed from its entry to each of
-its returns ([`crate::values`]), where the register has to hold its value on entry, untouched or restored from the
-frame. Of a function that returns in another way than to where its caller's stack pointer says, or with other arguments
-on the stack than it was given, nothing is known. Nothing is known of what is not understood. Callees come first;
-functions that call one another in a circle are summarised together: it is assumed of each that it touches nothing,
-until its code says otherwise, and then whoever calls it is looked at again.
+A calling convention is no proof that a function preserves a register. Values are therefore followed from the
+function's entry to each of its returns ([`crate::values`]): there the register must hold its value on entry, untouched
+or restored from the frame. The summary is unknown if the function returns to a place other than its return address,
+pops the wrong number of stack arguments, or contains unsupported code. Callees come first; a cycle of functions that
+call one another is summarised together: each is assumed to touch nothing until its code shows otherwise, and its
+callers are then analysed again.
 
-With a [`Convention`], some of it is believed: that who is called by its address, or is compiled and not understood, keeps
-to it. Compiled callers do not work otherwise.
+With a [`Convention`], some functions are assumed to follow it: those called by address, and compiled but unsupported
+ones. Compiled callers assume the same.
 */
 
 mod function;
@@ -35,18 +35,18 @@ pub(crate) use function::Found;
 use levels::Level;
 pub(crate) use touched::Touched;
 
-/// What a call of a function does. Sets of registers are bits by [`Reg`], and [`FLAGS`].
+/// The effect of a call of a function. Sets of registers are bits by [`Reg`], and [`FLAGS`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Summary {
-    /// The registers whose contents it may make use of. To save and restore one is no use.
+    /// The registers whose contents it may use. To save and restore a register is not a use.
     pub reads: u64,
-    /// The registers that it may leave with other contents.
+    /// The registers that it may change.
     pub changes: u64,
-    /// The registers of which it leaves nothing as it was, whatever way it returns.
+    /// The registers that it overwrites completely on every path to a return.
     pub overwrites: u64,
     /// Whether it may write to the frame of its caller: to the arguments on the stack, or the return address.
     pub writes_frame: bool,
-    /// How many bytes it may read of what it is passed on the stack; [`Summary::WHOLE_STACK`] if that is not known.
+    /// Number of bytes that it may read of its arguments on the stack; [`Summary::WHOLE_STACK`] if unknown.
     pub reads_stack: u32,
 }
 
@@ -63,12 +63,12 @@ impl Summary {
         reads_stack: Summary::WHOLE_STACK,
     };
 
-    /// The summary of a function that keeps to a convention and uses these registers.
+    /// Returns the summary of a function that follows a convention and uses these registers.
     fn by(convention: Convention, reads: u64) -> Summary {
         Summary { reads, changes: convention.changed | FLAGS, ..Summary::UNKNOWN }
     }
 
-    /// What is assumed first.
+    /// The initial assumption.
     const NOTHING: Summary =
         Summary { reads: 0, changes: 0, overwrites: EVERYTHING, writes_frame: false, reads_stack: 0 };
 
@@ -83,35 +83,35 @@ impl Summary {
     }
 }
 
-/// The machine, as far as it matters for calls.
+/// The properties of the machine that matter for calls.
 #[derive(Clone, Copy, Hash, Debug)]
 pub struct Machine {
     /// Bytes of a word.
     pub word: u8,
-    /// How many registers there are.
+    /// The number of registers.
     pub registers: usize,
     /// The stack pointer.
     pub stack_pointer: Reg,
     /// The register that a call leaves the return address in; `None` if it pushes it.
     pub link: Option<Reg>,
-    /// The convention of functions about which nothing else is known; `None` if there is none.
+    /// The convention of functions without other facts; `None` if there is none.
     pub convention: Option<Convention>,
 }
 
 /// A calling convention.
 #[derive(Clone, Copy, Hash, Debug)]
 pub struct Convention {
-    /// The registers that a function may change, as bits; those that arguments are in are among them. It gives the others
-    /// back as they were, and does not write to where its callers have saved theirs.
+    /// The registers that a function may change, as bits, including the registers of arguments. It restores the others,
+    /// and does not write to the words in which its callers saved theirs.
     pub changed: u64,
-    /// The registers that a result is in that takes up to two, the low half first.
+    /// The registers of a result that takes up to two, the low half first.
     pub results: [Reg; 2],
-    /// All registers that a result may be in, as bits.
+    /// All registers that may hold a result, as bits.
     pub returned: u64,
 }
 
 impl Machine {
-    /// The names of an analysis of one function.
+    /// Creates the names for the analysis of one function.
     pub(crate) fn names(&self, memory: &Arc<ConstantMemory>) -> Names {
         let mut names = Names::new(self.word, self.registers, self.stack_pointer);
         names.share_memory(Arc::clone(memory));
@@ -125,15 +125,15 @@ impl Machine {
         names
     }
 
-    /// How many bytes behind where the stack pointer points when a function is entered a word is that it is passed there,
-    /// by its number from 0.
+    /// Returns the offset of a stack argument from the stack pointer on entry to the function, in bytes, by its number
+    /// from 0.
     pub(crate) fn passed_word(&self, number: usize) -> u64 {
         let pushed = usize::from(self.link.is_none());
         (number + pushed) as u64 * u64::from(self.word)
     }
 }
 
-/// What a function returns in the registers for results.
+/// The values that a function returns in the result registers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Results([ConstantSet; 2]);
 
@@ -148,7 +148,8 @@ impl Results {
     }
 }
 
-/// What is found out about a function with this fingerprint; `asked` says what that rests on, unless it is remembered.
+/// A result about a function with this fingerprint. `asked` holds the memory that it depends on, unless it is
+/// remembered.
 struct Find {
     fingerprint: Fingerprint,
     found: Arc<Found>,
@@ -158,31 +159,32 @@ struct Find {
 /// The summaries of all functions of a program.
 pub struct Summaries {
     functions: Vec<Summary>,
-    /// `None` of a function that does not return.
+    /// `None` for a function that does not return.
     results: Vec<Option<Results>>,
-    /// What was found of a function last.
+    /// The last result about each function.
     found: Vec<Option<Arc<Found>>>,
-    /// By function, whether it may return to another place than its caller.
+    /// For each function, whether it may return to another place than its caller.
     elsewhere: Vec<bool>,
     pub(crate) machine: Machine,
     pub(crate) memory: Arc<ConstantMemory>,
-    /// What matters everywhere: interrupts and signals use the stack.
+    /// The registers that are live everywhere: interrupts and signals use the stack.
     pub(crate) always_live: u64,
-    /// By block of the program.
+    /// For each block of the program.
     pub(crate) touched: Vec<Touched>,
 }
 
 impl Summaries {
-    /// Finds what calls of the functions of a program do.
+    /// Summarises the functions of a program.
     pub fn of(program: &impl Program, machine: Machine, memory: ConstantMemory) -> Summaries {
         Summaries::of_changed(program, machine, memory, &mut Remembered::default())
     }
 
-    /// The same of what a program has become of which something was found out before. What is found out now is remembered
-    /// in its place.
+    /// Summarises the functions of a program that has changed since the analysis that filled `remembered`, and replaces
+    /// its results.
     ///
-    /// A function that changes a register of its caller, against the convention, without saving it anywhere has it for a
-    /// global variable (`register unsigned counter asm("ebx")`). No function is believed to preserve it then.
+    /// A function that changes a register of its caller, against the convention, without saving it anywhere uses it as
+    /// a global variable (`register unsigned counter asm("ebx")`). No function is then assumed to preserve that
+    /// register.
     pub fn of_changed(
         program: &impl Program,
         machine: Machine,
@@ -205,7 +207,7 @@ impl Summaries {
         }
     }
 
-    /// Finds the same for a machine whose convention is believed.
+    /// Summarises the functions of a program whose convention is final.
     fn by_convention(
         program: &impl Program,
         machine: Machine,
@@ -240,7 +242,7 @@ impl Summaries {
                 let mut pending: BTreeSet<(usize, FunctionIndex)> = circle.into_iter().map(turn).collect();
                 while let Some((_, function)) = pending.pop_first() {
                     if summaries.is_lost(function) {
-                        // It may not be true any more, and nothing else can change.
+                        // It may no longer be true, and no other fact about it can change.
                         summaries.found[function.get()] = None;
                         continue;
                     }
@@ -256,7 +258,7 @@ impl Summaries {
         summaries
     }
 
-    /// What is found out about a function, given what is known of those that it calls.
+    /// Returns the result about a function, given the facts about its callees.
     fn find(
         &self,
         program: &impl Program,
@@ -273,7 +275,7 @@ impl Summaries {
         Find { fingerprint, found: Arc::new(found), asked: Some(asked) }
     }
 
-    /// Takes note of what was found out about a function. Returns whether that changes what is known to its callers.
+    /// Records a result about a function. Returns whether this changes the facts for its callers.
     fn learn(&mut self, function: FunctionIndex, find: Find, remembered: &mut Remembered) -> bool {
         let Find { fingerprint, found, asked } = find;
         remembered.keep(fingerprint, asked, &found);
@@ -287,7 +289,7 @@ impl Summaries {
         changes
     }
 
-    /// Whether nothing is known of a function but that it keeps to the convention.
+    /// Whether the only known fact about a function is that it follows the convention.
     fn is_lost(&self, function: FunctionIndex) -> bool {
         self.functions[function.get()] == self.conventional()
             && self.results[function.get()] == Some(Results::default())
@@ -303,14 +305,14 @@ impl Summaries {
         }
     }
 
-    /// That of a function that is called by its address, or cannot be followed. `asm` also makes such calls, and such functions,
-    /// with arguments in any registers.
+    /// Returns the summary of a function that is called by its address, or cannot be analysed. Inline `asm` also makes
+    /// such calls, and such functions, with arguments in any registers.
     fn conventional(&self) -> Summary {
         let by = |convention| Summary::by(convention, EVERYTHING & !FLAGS);
         self.machine.convention.map_or(Summary::UNKNOWN, by)
     }
 
-    /// What a call does.
+    /// Returns the summary of a call.
     pub fn get(&self, callee: Callee) -> Summary {
         match callee {
             Callee::Function(function) => self.functions[function.get()],
@@ -322,19 +324,19 @@ impl Summaries {
         }
     }
 
-    /// Whether it is known what a function does, by its code.
+    /// Whether the behaviour of a function is known from its code.
     pub fn is_known(&self, function: FunctionIndex) -> bool {
         let summary = self.functions[function.get()];
         summary != Summary::UNKNOWN && summary != self.conventional()
     }
 
-    /// Whether nobody writes to these bytes of memory, as their address alone tells.
+    /// Whether nobody writes to these bytes of memory, according to their address alone.
     pub fn is_constant(&self, address: &Address, width: u8) -> bool {
         let symbol = address.symbol.filter(|_| address.registers() == 0 && address.segment.is_none());
         symbol.is_some_and(|symbol| self.memory.read(symbol, address.displacement, width).is_some())
     }
 
-    /// Whether a function may come back to its caller.
+    /// Whether a function may return to its caller.
     pub fn returns(&self, callee: Callee) -> bool {
         match callee {
             Callee::Function(function) => self.results[function.get()].is_some(),
@@ -347,12 +349,12 @@ impl Summaries {
         self.elsewhere[function.get()]
     }
 
-    /// What is known of a function whoever calls it.
+    /// Returns the facts about a function that hold for every caller.
     pub(crate) fn facts(&self, function: FunctionIndex) -> Option<&Facts> {
         self.found[function.get()].as_ref()?.facts.as_ref()
     }
 
-    /// The registers that a call leaves results in which are known, with these.
+    /// Returns the registers in which a call leaves known results, with these.
     pub(crate) fn results(&self, callee: Callee) -> impl Iterator<Item = (Reg, &ConstantSet)> {
         let results = match callee {
             Callee::Function(function) => self.results[function.get()].as_ref(),
@@ -365,7 +367,7 @@ impl Summaries {
             .filter(|(_, set)| !set.is_any())
     }
 
-    /// Whether a function can be followed completely: it is entered only at its start, and every jump and call leaves
+    /// Whether a function can be analysed completely: it is entered only at its start, and every jump and call leaves
     /// the stack pointer known.
     pub fn can_follow(&self, program: &impl Program, function: FunctionIndex, cfg: &FunctionCfg) -> bool {
         let loses = |way: &Way| {
@@ -377,8 +379,8 @@ impl Summaries {
             && !cfg.blocks.iter().any(|&block| program.may_leave_early(block))
     }
 
-    /// The registers that matter to callers that are not known, where a function returns that is entered at its
-    /// beginning only.
+    /// Returns the registers that are live for unknown callers, at the returns of a function that is entered only at
+    /// its start.
     pub(crate) fn live_at_return(&self) -> u64 {
         match self.machine.convention {
             Some(Convention { changed, returned, .. }) => !(changed | FLAGS) | returned,
@@ -386,8 +388,8 @@ impl Summaries {
         }
     }
 
-    /// The registers that matter in front of a way, given those that do behind it, in the block or the caller that it
-    /// leads to.
+    /// Returns the registers that are live before an edge, given those that are live at its target, in the block or the
+    /// caller.
     pub(crate) fn live_before(&self, way: &Way, live: u64) -> u64 {
         match way.callee.map(|callee| self.get(callee)) {
             Some(summary) => live & !summary.overwrites | summary.reads,
@@ -396,7 +398,7 @@ impl Summaries {
     }
 }
 
-/// By function, those that call it, and those that it calls.
+/// Returns the callers and the callees of each function.
 pub(crate) fn calls(program: &impl Program) -> (Vec<Vec<FunctionIndex>>, Vec<Vec<FunctionIndex>>) {
     let count = program.functions();
     let (mut callers, mut callees) = (vec![Vec::new(); count], vec![Vec::new(); count]);
@@ -413,7 +415,7 @@ pub(crate) fn calls(program: &impl Program) -> (Vec<Vec<FunctionIndex>>, Vec<Vec
     (callers, callees)
 }
 
-/// The place of each function in an order in which callees come before their callers, recursion aside.
+/// Returns the position of each function in an order of callees before callers, except in recursion.
 pub(crate) fn callees_first(callees: &[Vec<FunctionIndex>]) -> Vec<usize> {
     let mut order = vec![usize::MAX; callees.len()];
     let mut is_seen = vec![false; callees.len()];

@@ -1,9 +1,9 @@
-//! What blocks read and overwrite.
+//! The registers that blocks read and overwrite.
 
 use crate::BlockIndex;
 use crate::program::{EVERYTHING, Program};
 
-/// The registers that a block reads before it writes them, and those that it overwrites.
+/// The registers that a block reads before it writes them, and the registers that it overwrites.
 #[derive(Clone)]
 pub(crate) struct Touched {
     pub(crate) reads: u64,
@@ -11,10 +11,10 @@ pub(crate) struct Touched {
 }
 
 impl Touched {
-    /// Those of a block without instructions.
+    /// The registers of a block without instructions.
     pub(crate) const NOTHING: Touched = Touched { reads: 0, overwrites: 0 };
 
-    /// Those of a block that control does not get to.
+    /// The registers of a block that is not reached.
     pub(crate) const UNREACHED: Touched = Touched { reads: 0, overwrites: EVERYTHING };
 
     pub(crate) fn by(program: &impl Program, block: BlockIndex) -> Touched {
@@ -29,13 +29,13 @@ impl Touched {
         touched
     }
 
-    /// Adds those of the next instruction.
+    /// Adds the registers of the next instruction.
     pub(crate) fn add(&mut self, reads: u64, overwrites: u64) {
         self.reads |= reads & !self.overwrites;
         self.overwrites |= overwrites;
     }
 
-    /// What is live in front of the block, given what is at its end.
+    /// Returns the registers that are live before the block, given those that are live at its end.
     pub(crate) fn live_before(&self, live: u64) -> u64 {
         live & !self.overwrites | self.reads
     }

@@ -1,4 +1,4 @@
-//! The use that a function makes of what its callers left in registers and passed on the stack.
+//! The use that a function makes of its callers' registers and of its stack arguments.
 
 use kisa::{Effect, Reg, Value};
 
@@ -6,28 +6,28 @@ use super::{Machine, Summary};
 use crate::program::{EVERYTHING, Instruction, bit};
 use crate::values::{FrameRange, Names, Site, State};
 
-/// The use that the blocks of a function have been found to make.
+/// The uses found in the blocks of a function so far.
 ///
-/// A register that is stored to the frame as it was on entry is saved, which is no use. It becomes one if something may
-/// read the word: a load of the function that does not restore that register, or a callee that is passed it.
+/// A register that is stored to the frame with its content on entry is saved, which is not a use. It becomes one if the
+/// word may be read: by a load that does not restore that register, or by a callee that receives it.
 #[derive(Default)]
 pub(super) struct Uses {
     /// The registers whose contents on entry are used otherwise.
     used: u64,
-    /// The registers that are saved, and where.
+    /// The saved registers, and their places.
     saved: Vec<(Reg, FrameRange)>,
-    /// The bytes of the frame that are read where it is not known what they hold.
+    /// The bytes of the frame that are read while their content is unknown.
     read: Vec<FrameRange>,
     /// See [`Summary::reads_stack`].
     pub(super) reads_stack: u32,
     /// The registers that its instructions write.
     written: u64,
-    /// Whether the return address gets to where somebody may return by it once more.
+    /// Whether the return address may get to code that returns to it again.
     pub(super) gives_away_return: bool,
 }
 
 impl Uses {
-    /// Takes note of an instruction, given the state in front of it. Returns the registers that it reads only to save them.
+    /// Records an instruction, given the state before it. Returns the registers that it reads only to save them.
     pub(super) fn see(
         &mut self,
         instruction: &Instruction<'_>,
@@ -36,11 +36,11 @@ impl Uses {
         machine: &Machine,
     ) -> u64 {
         let written = instruction.writes();
-        // An instruction that the model does not know (`smc`) tells nothing of what it writes.
+        // The writes of an unsupported instruction (`smc`) mean nothing.
         if written.count_ones() <= MOST_WRITTEN || !instruction.effects.iter().any(is_clobber) {
             self.written |= written;
         }
-        // Nothing in the frame is read through what has nothing to do with it.
+        // A register that cannot point to the frame reads nothing in it.
         if instruction.reads_unseen && state.may_reach_frame(instruction.reads, names) {
             self.use_all();
             return 0;
@@ -51,7 +51,7 @@ impl Uses {
             let state = own.as_mut().unwrap_or(state);
             saved |= self.stored(instruction, effect, state, names, machine);
             self.loaded(effect, state, names, machine);
-            // What follows may count from what this effect writes (`leave`).
+            // Later effects may use registers that this effect writes (`leave`).
             let written = effect.registers_written();
             let behind = &instruction.effects[place + 1..];
             if behind.iter().any(|effect| read_through(effect) & written != 0) {
@@ -66,7 +66,7 @@ impl Uses {
         saved
     }
 
-    /// Takes note of what an effect stores. Returns the register that it saves.
+    /// Records the store of an effect. Returns the register that it saves.
     fn stored(
         &mut self,
         instruction: &Instruction<'_>,
@@ -90,7 +90,7 @@ impl Uses {
         0
     }
 
-    /// Takes note of what an effect reads of the frame.
+    /// Records the reads of the frame by an effect.
     fn loaded(&mut self, effect: &Effect, state: &mut State, names: &mut Names, machine: &Machine) {
         for (from, width) in effect.memory_read() {
             let Some(range) = state.frame_range(&from, width, names) else { continue };
@@ -107,12 +107,12 @@ impl Uses {
         }
     }
 
-    /// Takes note of the registers that deciding where control goes reads, given the state behind the instructions.
+    /// Records the registers that the choice of the successor reads, given the state after the instructions.
     pub(super) fn used_by_exit(&mut self, registers: u64, state: &State, names: &Names) {
         self.used |= state.entries_in(registers, names);
     }
 
-    /// Takes note of a call, or a jump to another function, given the state behind the instructions.
+    /// Records a call, or a jump to another function, given the state after the instructions.
     pub(super) fn call(&mut self, summary: &Summary, state: &State, names: &Names, machine: &Machine) {
         self.used |= state.entries_in(summary.reads, names);
         let link = machine.link.map_or(0, bit);
@@ -126,7 +126,8 @@ impl Uses {
         if bounded.is_some() {
             self.read_stack(&passed, names, machine);
         } else if passed.start_after_entry(names) == Some(first as i64) {
-            // It gets what this function was passed. Other callees read what this function passes them, and no more.
+            // It receives the arguments of this function. Other callees read only the arguments that this function
+            // passes.
             self.reads_stack = Summary::WHOLE_STACK;
         }
         let Some(bytes) = bounded else { return self.read(passed) };
@@ -139,8 +140,8 @@ impl Uses {
         }
     }
 
-    /// Takes note that others may know where the frame is. Where a convention rules, they do not read what is saved there of
-    /// registers that a function gives back; the others have arguments.
+    /// Records that others may have the address of the frame. With a convention, they do not read the saved copies of
+    /// registers that a function restores; the other registers hold arguments.
     pub(super) fn frame_is_known(&mut self, machine: &Machine) {
         let link = machine.link.map_or(0, bit);
         self.used |= machine.convention.map_or(EVERYTHING, |convention| convention.changed & !link);
@@ -158,7 +159,7 @@ impl Uses {
         }
     }
 
-    /// Takes note that bytes are read, if they may be among what the function is passed on the stack.
+    /// Records a read of bytes that may be among the stack arguments.
     fn read_stack(&mut self, range: &FrameRange, names: &Names, machine: &Machine) {
         let bytes = match range.end_after_entry(names) {
             Some(end) => u32::try_from(end - machine.passed_word(0) as i64).unwrap_or(0),
@@ -167,7 +168,7 @@ impl Uses {
         self.reads_stack = self.reads_stack.max(bytes);
     }
 
-    /// The registers whose contents on entry are used for more than to be saved and restored.
+    /// Returns the registers whose contents on entry are used for more than saving and restoring them.
     pub(super) fn used(&self, names: &Names) -> u64 {
         let is_read = |&&(reg, ref slot): &&(Reg, FrameRange)| {
             let reads = |range: &FrameRange| {
@@ -179,24 +180,24 @@ impl Uses {
         self.saved.iter().filter(is_read).fold(self.used, |set, &(reg, _)| set | bit(reg))
     }
 
-    /// The registers that the function changes by its own instructions, and saves nowhere, of those that it may change.
+    /// Returns the registers in `changes` that the function's own instructions change, and that it saves nowhere.
     pub(super) fn changed_for_good(&self, changes: u64) -> u64 {
         let saved = self.saved.iter().fold(0, |set, &(reg, _)| set | bit(reg));
         self.written & changes & !saved
     }
 }
 
-/// How many registers and flags an instruction writes that computes something from operands.
+/// Maximum number of registers and flags written by an instruction that computes a result from operands.
 const MOST_WRITTEN: u32 = 3;
 
 fn is_clobber(effect: &Effect) -> bool {
     matches!(effect, Effect::Clobber(_))
 }
 
-/// The site of the effects of an instruction that are applied one by one.
+/// The site for effects of an instruction that are applied one by one.
 const BETWEEN: Site = Site { block: u32::MAX, number: u32::MAX };
 
-/// The registers that tell where an effect reads or writes memory.
+/// Returns the registers in the address at which an effect reads or writes memory.
 fn read_through(effect: &Effect) -> u64 {
     let to = match effect {
         Effect::Store { to, .. } => to.registers(),
@@ -205,7 +206,7 @@ fn read_through(effect: &Effect) -> u64 {
     effect.memory_read().fold(to, |set, (from, _)| set | from.registers())
 }
 
-/// Whether an instruction reads a register only where this effect stores it.
+/// Whether an instruction reads a register only in the store of this effect.
 fn is_read_once(instruction: &Instruction<'_>, effect: &Effect, reg: Reg) -> bool {
     let elsewhere = instruction.effects.iter().filter(|other| *other != effect);
     let others = elsewhere.flat_map(Effect::operands).fold(0, |set, value| set | value.registers());

@@ -1,8 +1,8 @@
-//! Calls: what is known of callees, and what of that matters to their callers.
+//! Calls: the known facts about callees, and their influence on callers.
 
 use super::*;
 
-/// A function that calls another, and then stores `%ebx` and `%ecx`.
+/// Returns a function that calls another, and then stores `%ebx` and `%ecx`.
 fn with_callee(callee: Block) -> Test {
     let mut test = Test::default();
     // call 1  |  mov %ebx,(%ecx); ret
@@ -37,7 +37,7 @@ fn what_is_restored_is_neither_read_nor_changed() {
     assert_eq!(summary.reads, set(&[EAX, ESP]));
     assert_eq!(summary.overwrites & bit(EBX), 0);
     assert_eq!(test.before(0), set(&[EAX, EBX, ECX, ESP]));
-    // What the caller makes use of matters where it is restored.
+    // The registers that the caller uses matter where they are restored.
     assert_eq!(test.before(2), set(&[EAX, EBX, ECX, ESP]));
     // push %ebp; mov %esp,%ebp; push %ebx; sub $8,%esp; mov $1,%ebx; mov %ebx,-8(%ebp); lea -4(%ebp),%esp; pop %ebx;
     // pop %ebp; ret
@@ -58,7 +58,7 @@ fn what_is_saved_and_used_is_read() {
     // push %ebx; movzbl 1(%esp),%eax; pop %ebx; ret: a part of it
     let summary = with_callee(block(b"\x53\x0f\xb6\x44\x24\x01\x5b\xc3", [RETURN])).summary(1);
     assert_eq!(summary.reads & bit(EBX), bit(EBX));
-    // push %ebx; movd (%esp),%mm0; pop %ebx; ret: the model does not know what that reads
+    // push %ebx; movd (%esp),%mm0; pop %ebx; ret: a read that the model does not support
     let summary = with_callee(block(b"\x53\x0f\x6e\x04\x24\x5b\xc3", [RETURN])).summary(1);
     assert_eq!(summary.reads & bit(EBX), bit(EBX));
 }
@@ -72,12 +72,12 @@ fn what_is_not_restored_is_changed() {
     assert_eq!(changes(b"\x53\x89\x04\x24\x5b\xc3"), bit(EBX));
     // push %ebx; push %esi; pop %ebx; pop %esi; ret
     assert_eq!(changes(b"\x53\x56\x5b\x5e\xc3"), bit(EBX) | bit(ESI));
-    // push %ebx; mov $1,%ebx; mov %esp,%edx; mov %edx,(%eax); mov %ecx,(%esi); pop %ebx; ret: others know the
-    // frame, with the return address in it.
+    // push %ebx; mov $1,%ebx; mov %esp,%edx; mov %edx,(%eax); mov %ecx,(%esi); pop %ebx; ret: others have the address
+    // of the frame, with the return address in it.
     assert_eq!(changes(b"\x53\xbb\x01\0\0\0\x89\xe2\x89\x10\x89\x0e\x5b\xc3"), set(&[EBX, ESI, ESP]));
-    // push %ebx; mov %ecx,(%eax); pop %ebx; ret: they do not
+    // push %ebx; mov %ecx,(%eax); pop %ebx; ret: others do not have it
     assert_eq!(changes(b"\x53\x89\x08\x5b\xc3"), 0);
-    // push %eax; ret: to somewhere else. pop %ecx; jmp *%ecx as well; it is the caller of the test that knows no better
+    // push %eax; ret: to another place. pop %ecx; jmp *%ecx as well; only the caller of the test does not know it
     assert_eq!(with_callee(block(b"\x50\xc3", [RETURN])).summary(1), Summary::UNKNOWN);
     // mov %eax,(%esp); ret
     assert_eq!(with_callee(block(b"\x89\x04\x24\xc3", [RETURN])).summary(1), Summary::UNKNOWN);
@@ -92,7 +92,7 @@ fn the_frame_of_the_caller() {
     // mov %eax,4(%esp); mov %eax,-4(%esp); mov %eax,(%esp,%ecx,4) with ret each
     assert!(writes(b"\x89\x44\x24\x04\xc3"));
     assert!(!writes(b"\x89\x44\x24\xfc\xc3"));
-    // A caller that saves a register does not find it again then.
+    // A caller that saves a register then does not find it again.
     let mut test = Test::default();
     // push %ebx; mov $1,%ebx; call 1  |  pop %ebx; ret
     let caller = || {
@@ -130,7 +130,7 @@ fn tail_calls_return_for_their_callers() {
     assert_eq!(test.summary(1).reads & 0xff, set(&[EDX, ESP]));
     assert_eq!(test.before(0), set(&[ECX, EDX, ESP]));
     assert_eq!(test.before(3), set(&[ECX, EDX, ESP]), "what the caller of the caller needs");
-    // push %ebx, and then a jump: the callee returns to somewhere else.
+    // push %ebx, and then a jump: the callee returns to another place.
     test.functions.truncate(1);
     test.blocks.truncate(2);
     test.function([block(b"\x53", [call(2, Then::Caller)])]);
@@ -150,12 +150,12 @@ fn recursion_and_endless_loops_end() {
     ]);
     assert_eq!((test.summary(0).changes & 0xff, test.summary(0).reads), (0, set(&[EAX, ESP])));
     assert_eq!(test.before(0), set(&[EAX, EBX, ESP]), "saving a register reads it");
-    // A function that does not return makes use of what it reads.
+    // A function that does not return uses what it reads.
     let mut test = Test::default();
     test.function([block(b"\x89\x18", [to(0)])]);
     assert_eq!(test.before(0), set(&[EAX, EBX, ESP]), "an interrupt needs the stack");
     let mut test = Test::default();
-    // call 1, which does not come back
+    // call 1, which does not return
     test.function([block(b"\xe8\0\0\0\0", [call(1, Then::Nowhere)])]);
     test.function([block(b"\x89\x18", [to(1)])]);
     assert_eq!(test.before(0), set(&[EAX, EBX, ESP]));
@@ -197,7 +197,7 @@ fn faults_need_everything() {
     assert_eq!(within, [EVERYTHING, EVERYTHING]);
 }
 
-/// The convention of i386: %eax, %ecx and %edx may change, and results are in %eax and %edx.
+/// Returns the convention of i386: %eax, %ecx and %edx may change, and results are in %eax and %edx.
 fn with_convention() -> Machine {
     let changed = set(&[EAX, ECX, EDX]);
     Machine {
@@ -206,7 +206,7 @@ fn with_convention() -> Machine {
     }
 }
 
-/// An argument that is stored in the frame, whose address others get, is read, also if the function never returns.
+/// An argument in a frame whose address escapes is read, even if the function never returns.
 #[test]
 fn arguments_that_others_get_the_address_of() {
     let onward =
@@ -243,32 +243,34 @@ fn what_keeps_to_a_convention() {
         set(&[ESI, EBP]),
         "asm may have arguments anywhere"
     );
-    // A pointer into the frame is known to others, and they write through it, but not over what is saved.
-    let exposes = b"\x53\xbb\x01\0\0\0\x83\xec\x04\x89\xe2\x89\x16\xff\xd0"; // …; sub $4,%esp; mov %esp,%edx; mov %edx,(%esi)
+    // Others have a pointer into the frame and write through it, but do not overwrite saved registers.
+    // …; sub $4,%esp; mov %esp,%edx; mov %edx,(%esi)
+    let exposes = b"\x53\xbb\x01\0\0\0\x83\xec\x04\x89\xe2\x89\x16\xff\xd0";
     let mut test = Test::default();
     test.function([block(exposes, [way]), block(b"\x58\x5b\xc3", [RETURN])]);
     assert_eq!(known(&test).changes & set(&[EBX, ESP]), 0);
-    // The function writes over it itself: mov %ecx,4(%esp)
+    // The function itself overwrites it: mov %ecx,4(%esp)
     let mut test = Test::default();
     test.function([block(exposes, [way]), block(b"\x89\x4c\x24\x04\x58\x5b\xc3", [RETURN])]);
     assert_eq!(known(&test).changes & set(&[EBX, ESP]), bit(EBX));
-    // Hand-written code that compiled code calls may do anything, but to the stack pointer: push %ebx; call; pop %ebx; ret
+    // Hand-written code called by compiled code may change everything but the stack pointer: push %ebx; call; pop %ebx;
+    // ret
     let written = Way { callee: Some(Callee::HandWritten), ..way };
     let mut test = Test::default();
     test.function([block(b"\x53\xff\xd0", [written]), block(b"\x5b\xc3", [RETURN])]);
     assert_eq!(known(&test).changes & (0xff | FLAGS), (0xff | FLAGS) & !set(&[EBX, ESP]));
     assert!(of(&test).is_known(FunctionIndex(0)));
-    // Of a program that is not known to keep to that, nothing is known.
+    // In a program without a known convention, nothing is known.
     let way = Way { callee: Some(Callee::Unknown), ..way };
     let mut test = Test::default();
     test.function([block(b"\xff\xd0", [way]), block(b"\xc3", [RETURN])]);
     assert!(!of(&test).is_known(FunctionIndex(0)));
-    // At a return to callers that are not known, results and what is given back matter.
+    // At a return to unknown callers, results and restored registers are live.
     let mut test = Test::default();
     test.function([block(b"\xc3", [RETURN])]).called_by_others.push(0);
     let before = Liveness::of(&test, &of(&test)).before(BlockIndex(0));
     assert_eq!(before & (0xff | FLAGS), 0xff & !bit(ECX));
-    // Compiled code that is not understood may rely on the rest as well.
+    // Opaque compiled code may rely on the rest as well.
     test.called_by_opaque.push(0);
     assert_eq!(Liveness::of(&test, &of(&test)).before(BlockIndex(0)), EVERYTHING);
 }

@@ -1,4 +1,4 @@
-//! What matters within one function.
+//! Live registers within one function.
 
 use super::*;
 
@@ -27,7 +27,7 @@ fn parts_and_conditions_overwrite_nothing() {
     assert_eq!(before(b"\xb1\x01\xc3"), EVERYTHING);
     assert_eq!(before(b"\xb5\x01\xc3"), EVERYTHING);
     assert_eq!(before(b"\x0f\x44\xc8\xc3"), EVERYTHING);
-    // xor %ecx,%ecx reads nothing; its flags are followed as changed, not as overwritten.
+    // xor %ecx,%ecx reads nothing; the model treats its flags as changed, not as overwritten.
     assert_eq!(before(b"\x31\xc9\xc3"), EVERYTHING & !bit(ECX));
 }
 
@@ -75,7 +75,7 @@ fn loops_settle() {
         branch(b"\x01\xd8\x49", Condition::NotEqual, 1, 2),
         block(b"\x89\x02\xc3", [RETURN]),
     ]);
-    // Of the flags, `add` and `dec` overwrite none for sure.
+    // `add` and `dec` overwrite none of the flags for sure.
     assert_eq!(test.before(0), set(&[EAX, EBX, EDX, ESP]) | FLAGS);
     assert_eq!(test.before(1), set(&[EAX, EBX, ECX, EDX, ESP]) | FLAGS);
 }

@@ -1,4 +1,4 @@
-//! Small programs of x86 instructions, and what the analyses find in them.
+//! Small programs of x86 instructions, and the results of the analyses.
 
 mod calls;
 mod liveness;
@@ -22,7 +22,7 @@ struct Block {
     leaves_early: bool,
 }
 
-/// Functions, each a list of blocks. Nobody else calls them, but for those that are listed.
+/// Functions, each a list of blocks. Unless listed, they have no other callers.
 #[derive(Default)]
 struct Test {
     blocks: Vec<Block>,
@@ -45,7 +45,7 @@ impl Test {
         Summaries::of(self, MACHINE, ConstantMemory::default()).get(Callee::Function(function.into()))
     }
 
-    /// What matters in front of a block.
+    /// Returns the live registers before a block.
     fn before(&self, block: usize) -> u64 {
         Liveness::of(self, &Summaries::of(self, MACHINE, ConstantMemory::default())).before(block.into())
     }
@@ -119,7 +119,7 @@ fn block(code: &'static [u8], ways: impl Into<Vec<Way>>) -> Block {
     Block { code, ways: ways.into(), ..Block::default() }
 }
 
-/// A block that ends with a conditional branch.
+/// Creates a block that ends with a conditional branch.
 fn branch(code: &'static [u8], condition: Condition, taken: u32, next: u32) -> Block {
     let way = |condition, to| Way { condition: Some(condition), ..Way::to(BlockIndex(to)) };
     let ways = vec![way(condition, taken), way(condition.inverse(), next)];

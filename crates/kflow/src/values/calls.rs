@@ -1,4 +1,4 @@
-//! What states say of a function and its caller: what registers held on entry, and where the frame is.
+//! Facts of a state about a function and its caller: contents of registers on entry, and the place of the frame.
 
 use kisa::{Address, Effect, Memory as Written, Reg, TEMPORARY, Value};
 use smallvec::smallvec;
@@ -9,14 +9,14 @@ use super::{Name, NameId, Names, Site, State, Term, TermSet};
 use crate::Transfer;
 use crate::constants::Constant;
 
-/// The name of the return address: of the site in front of all instructions.
+/// The name of the return address, with a site before all instructions.
 pub(super) const RETURN_ADDRESS: Name = Name::Made { at: Site { block: 0, number: 0 }, slot: 255 };
 
 fn return_name(names: &mut Names) -> NameId {
     names.add(RETURN_ADDRESS).0
 }
 
-/// Where the return address is.
+/// Returns the place of the return address.
 fn return_place(names: &mut Names) -> Place {
     let top = names.entry(names.stack_pointer);
     Place { parts: smallvec![(top.name, 1)], displacement: 0, segment: None }
@@ -27,7 +27,7 @@ fn bits(registers: u64) -> impl Iterator<Item = Reg> {
 }
 
 impl State {
-    /// The state in which a function is entered: the stack pointer points to the return address, where calls push that.
+    /// Creates the state on entry to a function: the stack pointer points to the return address, if calls push it.
     pub fn enter(names: &mut Names) -> State {
         let mut state = State::begin(names, true);
         if names.link.is_some() {
@@ -39,7 +39,7 @@ impl State {
         state
     }
 
-    /// What is known of the word so many bytes behind where the stack pointer points.
+    /// Returns the word at an offset in bytes from the stack pointer.
     pub fn stack_word(&self, offset: u64, names: &Names) -> TermSet {
         let Some(top) = self.register(names.stack_pointer).single() else { return TermSet::Any };
         let top = names.plus(top, offset);
@@ -49,21 +49,21 @@ impl State {
         })
     }
 
-    /// Sets what the word so many bytes behind where the stack pointer points is where a function is entered.
+    /// Sets the word at an offset in bytes from the stack pointer, on entry to a function.
     pub fn set_stack_word(&mut self, offset: u64, value: TermSet, names: &mut Names) {
         let place = Place { displacement: offset, ..return_place(names) };
         let word = names.word;
         self.memory.note(place, word, value, names);
     }
 
-    /// The constant that an operand is in front of an instruction, if every function has it under the same name.
+    /// Returns the constant value of an operand before an instruction, if it has the same name in every function.
     pub fn constant_of(&mut self, operand: Value, names: &mut Names) -> Option<Constant> {
         let value = Step::new(self, names, Site::default()).operand(operand);
         names.as_constant(value.single()?)
     }
 
-    /// Whether control leaves the function for the return address, if a register tells the target. With `calls`, it
-    /// leaves by a call that does not return to the function. The state is that behind the instructions.
+    /// Whether control leaves the function for the return address, if the target is in a register. With `calls`, it
+    /// leaves by a call that does not return to the function. The state is the one after the instructions.
     pub fn goes_back(&self, calls: bool, names: &mut Names) -> bool {
         let Some(link) = names.link else { return true };
         let back = names.entry(link);
@@ -71,8 +71,8 @@ impl State {
         self.register(if calls { link } else { TEMPORARY }).single() == Some(back)
     }
 
-    /// Whether a return here leads back to the caller: the stack pointer is at the return address or directly after
-    /// it, and the return address is unchanged.
+    /// Whether a return here leads back to the caller: the stack pointer is at the return address or directly after it,
+    /// and the return address is unchanged.
     pub fn is_back_at_caller(&self, names: &mut Names) -> bool {
         if names.link.is_some() {
             return self.register(names.stack_pointer).single() == Some(names.entry(names.stack_pointer));
@@ -85,21 +85,20 @@ impl State {
             && self.memory.load(&place, word, names) == Some((&value, word))
     }
 
-    /// Whether others may know where the frame is.
+    /// Whether others may have the address of the frame.
     pub fn is_frame_known_to_others(&self) -> bool {
         self.memory.is_exposed
     }
 
-    /// Whether memory that is accessed through these registers, in whatever way, may be in the frame.
+    /// Whether memory accessed through these registers, in any way, may be in the frame.
     pub fn may_reach_frame(&self, registers: u64, names: &Names) -> bool {
         let framed = |reg| self.register(reg).elements().iter().any(|term| names.is_frame(term.name));
         self.memory.is_exposed
             || bits(registers).filter(|reg| usize::from(reg.0) < names.registers).any(framed)
     }
 
-    /// A function is called, and comes back: it may read and change these registers, and perhaps the frame of its
-    /// caller. It takes the return address off the stack if calls push that, unless it changes the stack pointer in other
-    /// ways.
+    /// Applies a call that returns: the callee may read and change these registers, and perhaps the frame of its
+    /// caller. It pops the return address if calls push it, unless it changes the stack pointer in another way.
     pub fn call(&mut self, reads: u64, changes: u64, writes_frame: bool, names: &Names) {
         let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
         let stack_pointer = names.stack_pointer;
@@ -119,7 +118,7 @@ impl State {
         self.compared = None;
     }
 
-    /// The registers, the stack pointer aside, that do not hold what they held on entry.
+    /// Returns the registers, except the stack pointer, that no longer hold their contents on entry.
     pub fn changed(&self, names: &mut Names) -> u64 {
         let stack_pointer = names.stack_pointer;
         let others = (0..names.registers as u8).map(Reg).filter(|&reg| reg != stack_pointer);
@@ -127,13 +126,13 @@ impl State {
         changed.fold(0, |set, reg| set | 1 << reg.0)
     }
 
-    /// The registers whose contents on entry may be in these registers now. The stack pointer is not among them.
+    /// Returns the registers whose contents on entry may now be in these registers. Excludes the stack pointer.
     pub fn entries_in(&self, registers: u64, names: &Names) -> u64 {
         let held = bits(registers).filter(|reg| usize::from(reg.0) < names.registers);
         held.fold(0, |set, reg| set | entries(self.register(reg), names))
     }
 
-    /// Whether an operand may be the return address, as far as is known.
+    /// Whether an operand may be the return address.
     pub fn may_be_return_address(&mut self, operand: Value, names: &mut Names) -> bool {
         match operand {
             Value::Reg { reg, .. } => holds_return_address(self.register(reg), names),
@@ -153,13 +152,13 @@ impl State {
         held.any(|reg| holds_return_address(self.register(reg), names))
     }
 
-    /// The registers whose contents on entry may be in these bytes of memory; `None` if it is not known what is there.
+    /// Returns the registers whose contents on entry may be in these bytes of memory; `None` if the content is unknown.
     pub fn entries_at(&mut self, from: &Address, width: u8, names: &mut Names) -> Option<u64> {
         let place = Step::new(self, names, Site::default()).place(from)?;
         self.memory.load(&place, width, names).map(|(value, _)| entries(value, names))
     }
 
-    /// The same of the word so many bytes behind where the stack pointer points.
+    /// Returns the same for the word at an offset in bytes from the stack pointer.
     pub fn entries_at_top(&self, offset: u64, names: &Names) -> Option<u64> {
         let value = self.stack_word(offset, names);
         (!value.is_any()).then(|| entries(&value, names))
@@ -177,7 +176,7 @@ impl State {
         let (to, width) = match effect.memory_written() {
             Some(Written::At(to, width)) => (to, Some(width)),
             Some(Written::From(to)) => (to, None),
-            // Nobody else knows where the frame is.
+            // Nobody else has the address of the frame.
             Some(Written::Any) | None => return false,
         };
         let Some(place) = Step::new(self, names, Site::default()).place(&to) else { return true };

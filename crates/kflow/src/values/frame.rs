@@ -1,4 +1,4 @@
-//! Bytes of the frame, and of what a function is passed on the stack.
+//! Bytes of the frame, and of the stack arguments.
 
 use kisa::{Address, Reg};
 use smallvec::{SmallVec, smallvec};
@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::step::Step;
 use super::{NameId, Names, Site, State};
 
-/// Bytes of the frame: from `start` to in front of `end`, counted from a sum of names.
+/// Bytes of the frame, from `start` up to but excluding `end`, relative to a sum of names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FrameRange {
     /// The names; none if the bytes may be anywhere in the frame.
@@ -20,28 +20,27 @@ impl FrameRange {
         FrameRange { parts: SmallVec::new(), start: i64::MIN, end: i64::MAX }
     }
 
-    /// Whether both ranges count from the same place, so that their distance is known.
+    /// Whether both ranges have the same base, so that their distance is known.
     pub fn is_beside(&self, other: &FrameRange) -> bool {
         !self.parts.is_empty() && self.parts == other.parts
     }
 
-    /// Whether the ranges may have a byte in common.
+    /// Whether the ranges may overlap.
     pub fn may_overlap(&self, other: &FrameRange) -> bool {
         !self.is_beside(other) || self.start < other.end && other.start < self.end
     }
 
-    /// Whether it has an end that is known.
+    /// Whether its end is known.
     pub fn is_bounded(&self) -> bool {
         self.end < i64::MAX
     }
 
-    /// The end of the range, in bytes after the place that the stack pointer points to on entry; `None` if that is not
-    /// known.
+    /// Returns the end of the range, in bytes from the stack pointer on entry; `None` if unknown.
     pub fn end_after_entry(&self, names: &Names) -> Option<i64> {
         (self.counts_from_entry(names) && self.is_bounded()).then_some(self.end)
     }
 
-    /// Its start, counted in the same way.
+    /// Returns its start, relative to the same place.
     pub fn start_after_entry(&self, names: &Names) -> Option<i64> {
         self.counts_from_entry(names).then_some(self.start)
     }
@@ -52,8 +51,8 @@ impl FrameRange {
 }
 
 impl State {
-    /// The bytes of the frame that an access to `width` bytes may touch; `None` if it touches none, as far as the address
-    /// tells.
+    /// Returns the bytes of the frame that an access to `width` bytes may touch; `None` if the address shows that it
+    /// touches none.
     pub fn frame_range(&mut self, address: &Address, width: u8, names: &mut Names) -> Option<FrameRange> {
         let Some(place) = Step::new(self, names, Site::default()).place(address) else {
             let registers = [address.base, address.index.map(|(index, _)| index)];
@@ -68,7 +67,7 @@ impl State {
         })
     }
 
-    /// The bytes from so many behind the stack pointer on, `len` of them, or all if that is `None`.
+    /// Returns `len` bytes at an offset from the stack pointer, or all bytes from there on if `len` is `None`.
     pub fn stack_range(&self, offset: u64, len: Option<u32>, names: &Names) -> FrameRange {
         let Some(top) = self.register(names.stack_pointer).single() else { return FrameRange::anywhere() };
         let start = names.signed(names.plus(top, offset).offset);

@@ -1,4 +1,4 @@
-//! Memory whose content is known.
+//! Memory with known content.
 
 use std::rc::Rc;
 
@@ -8,33 +8,32 @@ use smallvec::SmallVec;
 use super::{NameId, Names, Term, TermSet};
 use crate::constants::Constant;
 
-/// How many cells are kept; the oldest are forgotten first, those in the frame last.
+/// Maximum number of cells; the oldest are dropped first, those in the frame last.
 const MAX_CELLS: usize = 32;
 
-/// An address: a sum of unknowns, each so many times, and a number.
+/// An address: a sum of a number and of unknowns, each with a factor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     /// Sorted.
     pub(super) parts: SmallVec<[(NameId, u8); 2]>,
     pub(super) displacement: u64,
-    /// Relative to the base of this segment, which is not known.
+    /// Relative to the base of this segment, which is unknown.
     pub(super) segment: Option<Segment>,
 }
 
 impl Place {
-    /// Whether it is in the frame, as its parts tell.
+    /// Whether its parts show that it is in the frame.
     pub(super) fn is_framed(&self, names: &Names) -> bool {
         self.parts.iter().any(|&(name, _)| names.is_frame(name))
     }
 
-    /// Whether only the function and those that it calls write there ([`Names::keep_private`]).
+    /// Whether only the function and its callees write there ([`Names::keep_private`]).
     fn is_private(&self, names: &Names) -> bool {
         let is_it = |&(name, times): &(NameId, u8)| Some(name) == names.private && times == 1;
         self.segment.is_none() && self.parts.len() == 1 && self.parts.iter().all(is_it)
     }
 
-    /// Whether comparisons settle what is there: private memory, or what the function is passed on the stack
-    /// ([`Names::settle_passed`]).
+    /// Whether comparisons settle the content: private memory, or a stack argument ([`Names::settle_passed`]).
     fn settles(&self, names: &Names) -> bool {
         let is_passed = |&(name, times): &(NameId, u8)| times == 1 && names.is_top(name);
         let is_above = self.displacement <= names.mask / 2;
@@ -48,7 +47,7 @@ impl Place {
 }
 
 impl Names {
-    /// What memory that nothing writes holds there.
+    /// Returns the content of constant memory at a place.
     pub(super) fn constant_at(&mut self, place: &Place, width: u8) -> Option<Constant> {
         let memory = self.shared.as_ref()?;
         let ([(name, 1)], None) = (&place.parts[..], place.segment) else { return None };
@@ -59,7 +58,7 @@ impl Names {
     }
 }
 
-/// So many bytes of memory, and what they hold.
+/// Some bytes of memory and their content.
 #[derive(Clone, PartialEq, Debug)]
 struct Cell {
     place: Place,
@@ -67,12 +66,12 @@ struct Cell {
     value: TermSet,
 }
 
-/// The memory that is known at one point.
+/// The known memory at one point.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Memory {
-    /// States that differ elsewhere share them.
+    /// States with the same cells share them.
     cells: Rc<Vec<Cell>>,
-    /// Whether others may know an address in the frame.
+    /// Whether others may have an address in the frame.
     pub(super) is_exposed: bool,
 }
 
@@ -81,7 +80,8 @@ impl Memory {
         Memory { cells: Rc::default(), is_exposed }
     }
 
-    /// What is known to be there, and of how many bytes: as many as asked for, or more that begin there.
+    /// Returns the known content of a place, and its size in bytes: the requested size, or a larger one from the same
+    /// place.
     pub(super) fn load(&self, place: &Place, width: u8, names: &Names) -> Option<(&TermSet, u8)> {
         let there = self.cells.iter().filter(|cell| {
             cell.width >= width && cell.place == *place && self.is_own(&cell.place, &cell.value, names)
@@ -89,14 +89,14 @@ impl Memory {
         there.min_by_key(|cell| cell.width).map(|cell| (&cell.value, cell.width))
     }
 
-    /// Whether what is there stays until it is written here.
+    /// Whether the content stays valid until this function writes it.
     fn is_own(&self, place: &Place, value: &TermSet, names: &Names) -> bool {
         names.shared.is_none()
             || place.is_private(names)
             || place.is_framed(names) && (!self.is_exposed || names.is_saved(value))
     }
 
-    /// Notes what is there.
+    /// Records the content of a place.
     pub(super) fn note(&mut self, place: Place, width: u8, value: TermSet, names: &Names) {
         if !self.is_own(&place, &value, names) {
             return;
@@ -109,17 +109,17 @@ impl Memory {
         cells.push(Cell { place, width, value });
     }
 
-    /// Forgets all cells but those.
+    /// Drops all cells for which `keep` is false.
     fn retain(&mut self, keep: impl Fn(&Cell) -> bool) {
         if !self.cells.iter().all(&keep) {
             Rc::make_mut(&mut self.cells).retain(keep);
         }
     }
 
-    /// `width` bytes are written there, an unknown number if that is `None`.
+    /// Records a write of `width` bytes, or of an unknown number if that is `None`.
     pub(super) fn write(&mut self, place: &Place, width: Option<u8>, names: &Names) {
         let exposed = self.is_exposed;
-        // What is saved is overwritten only where that is certain.
+        // Only a certain write overwrites a saved register.
         let is_certain = |cell: &Cell| {
             width.is_some() && cell.place.parts == place.parts && cell.place.segment == place.segment
         };
@@ -129,19 +129,19 @@ impl Memory {
         });
     }
 
-    /// Memory is written, not known where.
+    /// Records a write to an unknown place.
     pub(super) fn write_anywhere(&mut self, names: &Names) {
         let exposed = self.is_exposed;
         self.retain(|cell| cell.place.is_framed(names) && (!exposed || names.is_saved(&cell.value)));
     }
 
-    /// All of the frame may be written.
+    /// Records a write to any part of the frame.
     pub(super) fn write_frame(&mut self, names: &Names) {
         self.retain(|cell| !cell.place.is_framed(names) || names.is_saved(&cell.value));
     }
 
-    /// An unknown turns out to be a number: memory that settles holds that. Where ways come together then, it holds one of
-    /// several numbers, where a range would have many between them.
+    /// Replaces an unknown by its number in memory that settles. Where edges join, that memory then holds one of
+    /// several numbers instead of a range with many between them.
     pub(super) fn settle(&mut self, unknown: Term, number: u64, names: &Names) {
         let holds = |cell: &Cell| cell.value.single() == Some(unknown) && cell.place.settles(names);
         if self.cells.iter().any(holds) {
@@ -150,7 +150,7 @@ impl Memory {
         }
     }
 
-    /// Makes it hold for `other` too; where `widens`, what changes is forgotten.
+    /// Makes the memory hold for `other` too; with `widens`, forgets cells that change.
     pub(super) fn join(&mut self, other: &Memory, widens: bool) {
         self.is_exposed |= other.is_exposed;
         if Rc::ptr_eq(&self.cells, &other.cells) || self.cells == other.cells {

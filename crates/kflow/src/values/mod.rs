@@ -1,10 +1,10 @@
 /*!
 Knowledge about numbers: one of a few terms, and the range of an unknown.
 
-A [`Term`] is a number, or an unknown plus a number: the address of a symbol, what a register held where the analysis
-began, what an instruction made. The unknown part has a *name*. Two copies of one unknown are therefore known to be
-equal, and a branch on one copy also constrains the others. An instruction that runs once more makes new unknowns under
-its old names; whatever still has the old ones is forgotten before ([`State::apply`]).
+A [`Term`] is a number, or an unknown plus a number. Unknowns are the address of a symbol, the initial content of a
+register, and the result of an instruction. Each unknown has a *name*. Two copies of one unknown are therefore known to
+be equal, and a branch on one copy also constrains the others. An instruction that runs again makes new unknowns under
+its old names; all values with the old names are forgotten first ([`State::apply`]).
 */
 
 mod calls;
@@ -27,7 +27,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::constants::{Asked, Constant, ConstantMemory};
 
-/// An instruction: which block it is in, and which one there.
+/// An instruction: its block, and its number in the block.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Site {
     /// The block.
@@ -36,7 +36,7 @@ pub struct Site {
     pub number: u32,
 }
 
-/// The name of an unknown; that of numbers is 0.
+/// The number of a name; plain numbers have the name 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct NameId(u32);
 
@@ -44,14 +44,14 @@ impl NameId {
     const NUMBER: NameId = NameId(0);
 }
 
-/// What a name stands for.
+/// The meaning of a name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Name {
-    /// 0: what is added to it is a number.
+    /// 0: the addend is a plain number.
     Zero,
-    /// What the linker computes.
+    /// A number that the linker computes.
     Symbol(Symbol),
-    /// What a register held where the analysis began.
+    /// The content of a register where the analysis began.
     Entry(Reg),
     /// The result of an instruction, or of a join before it; `slot` distinguishes the results of one instruction.
     Made { at: Site, slot: u8 },
@@ -93,7 +93,7 @@ impl Element for Term {
     }
 }
 
-/// How many names most analyses of one function have at most.
+/// Maximum number of names in most analyses of one function.
 const NAMES: usize = 56;
 
 /// One of a few terms, or anything.
@@ -109,22 +109,22 @@ pub struct Names {
     mask: u64,
     registers: usize,
     stack_pointer: Reg,
-    /// The register that calls leave the return address in; `None` if they push it.
+    /// The register in which calls leave the return address; `None` if they push it.
     link: Option<Reg>,
-    /// The registers whose content on entry, once saved in the frame, stays there until the function restores it.
+    /// The registers whose saved content on entry remains in the frame until the function restores it.
     saved: u64,
     /// Memory that other code may write at any time; `None` if there is none.
     shared: Option<Arc<ConstantMemory>>,
-    /// What that was asked for.
+    /// The requests for constant memory.
     asked: Asked,
-    /// What points to memory that only the function and those that it calls write.
+    /// The name that points to memory that only the function and its callees write.
     private: Option<NameId>,
-    /// Whether comparisons settle what the function is passed.
+    /// Whether comparisons settle arguments.
     settles_passed: bool,
 }
 
 impl Names {
-    /// For a machine with words of so many bytes, so many registers, and this stack pointer.
+    /// Creates the names for a machine with this word size in bytes, number of registers and stack pointer.
     pub fn new(word: u8, registers: usize, stack_pointer: Reg) -> Names {
         let mut names = Names {
             names: Vec::with_capacity(NAMES),
@@ -145,51 +145,51 @@ impl Names {
         names
     }
 
-    /// From here on, memory may be written by others at any time, but for this, and for what of the frame they do not
-    /// know.
+    /// From now on, others may write memory at any time, except for constant memory and for a frame whose address has
+    /// not escaped.
     pub fn share_memory(&mut self, constant: Arc<ConstantMemory>) {
         self.shared = Some(constant);
     }
 
-    /// The requests for memory that nothing writes.
+    /// Returns the requests for constant memory.
     pub(crate) fn into_asked(self) -> Asked {
         self.asked
     }
 
-    /// From here on, nobody overwrites these registers, given as bits, and the return address where the function has
-    /// saved them in its frame, but for the function itself.
+    /// From now on, only the function itself overwrites the saved copies, in its frame, of these registers, given as
+    /// bits, and of the return address.
     pub fn keep_saved(&mut self, registers: u64) {
         self.saved = registers;
     }
 
-    /// From here on, calls leave the return address in this register, and do not push it.
+    /// From now on, calls leave the return address in this register instead of pushing it.
     pub(crate) fn return_by(&mut self, link: Reg) {
         self.link = Some(link);
     }
 
-    /// The register's target on entry begins memory that only the function and its callees write. It overlaps neither
-    /// other memory that the function stores to through pointers, nor its frame.
+    /// Declares that the register's target on entry begins memory that only the function and its callees write. It
+    /// overlaps neither other memory that the function stores to through pointers, nor its frame.
     pub(crate) fn keep_private(&mut self, reg: Reg) {
         self.private = Some(self.entry(reg).name);
     }
 
-    /// From here on, what the function is passed in registers and on the stack is a number where it is found to be equal to
-    /// one. Where ways come together then, it is one of several numbers, where a range would have many between them.
+    /// From now on, an argument that is found equal to a number becomes that number. Where edges join, the argument is
+    /// then one of several numbers instead of a range with many between them.
     pub(crate) fn settle_passed(&mut self) {
         self.settles_passed = true;
     }
 
-    /// Whether comparisons settle what a register held where the function began, plus a number.
+    /// Whether comparisons settle a term: the content of a register on entry, plus a number.
     fn settles(&self, unknown: Term) -> bool {
         self.settles_passed && matches!(self.get(unknown.name), Name::Entry(_))
     }
 
-    /// How many registers there are.
+    /// Returns the number of registers.
     pub(crate) fn registers(&self) -> usize {
         self.registers
     }
 
-    /// The constant that a term is, if every function has it under the same name.
+    /// Returns a term as a constant, if it has the same name in every function.
     pub fn as_constant(&self, term: Term) -> Option<Constant> {
         match self.get(term.name) {
             Name::Zero => Some(Constant { symbol: None, number: term.offset }),
@@ -198,7 +198,7 @@ impl Names {
         }
     }
 
-    /// Whether this is what the function has to give back to its caller: it stays where it is saved.
+    /// Whether the function must return this value to its caller, so that its saved copy remains valid.
     fn is_saved(&self, value: &TermSet) -> bool {
         let Some(term) = value.single().filter(|term| term.offset == 0 && self.saved != 0) else {
             return false;
@@ -209,7 +209,7 @@ impl Names {
         }
     }
 
-    /// The name, and whether it is new.
+    /// Returns the number of a name, and whether it is new.
     fn add(&mut self, name: Name) -> (NameId, bool) {
         let new = NameId(self.names.len() as u32);
         let id = *self.ids.entry(name).or_insert(new);
@@ -226,7 +226,7 @@ impl Names {
         self.names[id.0 as usize]
     }
 
-    /// The name that another one was made of.
+    /// Returns the name from which another one was derived.
     fn root(&self, id: NameId) -> NameId {
         match self.get(id) {
             Name::Low { of, .. } => self.root(of.name),
@@ -234,18 +234,18 @@ impl Names {
         }
     }
 
-    /// A symbol plus a number.
+    /// Returns a symbol plus a number.
     pub fn symbol(&mut self, symbol: Symbol, addend: i64) -> Term {
         let (name, _) = self.add(Name::Symbol(symbol));
         self.plus(Term::of(name), addend as u64)
     }
 
-    /// What a register held where the analysis began.
+    /// Returns the content of a register where the analysis began.
     pub fn entry(&mut self, reg: Reg) -> Term {
         Term::of(self.add(Name::Entry(reg)).0)
     }
 
-    /// The symbol that a term is counted from, and what is added to it.
+    /// Returns the symbol and the addend of a term.
     pub fn as_symbol(&self, term: Term) -> Option<(Symbol, i64)> {
         match self.get(term.name) {
             Name::Symbol(symbol) => Some((symbol, self.signed(term.offset))),
@@ -253,7 +253,7 @@ impl Names {
         }
     }
 
-    /// The register whose content a term is where the analysis began, plus a number.
+    /// Returns the register and the addend of a term that is a register's initial content plus a number.
     pub fn as_entry(&self, term: Term) -> Option<(Reg, i64)> {
         match self.get(term.name) {
             Name::Entry(reg) => Some((reg, self.signed(term.offset))),
@@ -265,12 +265,12 @@ impl Names {
         kisa::sign_extend(offset, self.word) as i64
     }
 
-    /// Whether a name stands for what the stack pointer holds on entry.
+    /// Whether a name stands for the stack pointer on entry.
     fn is_top(&self, id: NameId) -> bool {
         matches!(self.get(id), Name::Entry(reg) if reg == self.stack_pointer)
     }
 
-    /// Whether the function gives a register back to its caller from where it has saved it.
+    /// Whether the function returns a register to its caller from its saved copy.
     pub(crate) fn is_kept(&self, reg: Reg) -> bool {
         self.saved >> reg.0 & 1 != 0
     }
@@ -284,7 +284,7 @@ impl Names {
         }
     }
 
-    /// Whether a name stands for a number that does not change as the program runs.
+    /// Whether a name stands for a number that is constant at run time.
     fn is_fixed(&self, id: NameId) -> bool {
         matches!(self.get(id), Name::Zero | Name::Symbol(_))
     }

@@ -1,4 +1,4 @@
-//! The ranges that unknown values are known to lie in, learnt from comparisons. They bound the index of a jump table.
+//! The ranges of unknown values, learnt from comparisons. They bound the index of a jump table.
 
 use std::sync::Arc;
 
@@ -6,53 +6,53 @@ use kisa::{Condition, low_mask};
 
 use super::{Element, ValueSet};
 
-/// Unsigned numbers from `low` to `high`, both included, `step` apart.
+/// Unsigned numbers from `low` to `high`, inclusive, at distances of `step`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
-    /// The least.
+    /// The lowest number.
     pub low: u64,
-    /// The greatest.
+    /// The highest number.
     pub high: u64,
-    /// From one to the next; 1 unless more is known.
+    /// The distance of neighbours; 1 unless more is known.
     pub step: u64,
 }
 
 impl Span {
-    /// One number after the other.
+    /// Creates the span of all numbers from `low` to `high`.
     pub fn new(low: u64, high: u64) -> Span {
         Span { low, high, step: 1 }
     }
 
-    /// How many steps there are from the least to the greatest.
+    /// Returns the number of steps from the lowest to the highest number.
     pub fn steps(self) -> u64 {
         (self.high - self.low) / self.step
     }
 
-    /// The numbers.
+    /// Iterates over the numbers.
     pub fn iter(self) -> impl Iterator<Item = u64> {
         (0..=self.steps()).map(move |index| self.low + index * self.step)
     }
 
-    /// The least power of two of bytes that all of them fit into.
+    /// Returns the smallest power of two of bytes that holds all numbers.
     pub fn width(self) -> u8 {
         [1, 2, 4].into_iter().find(|&width| self.high <= low_mask(width)).unwrap_or(8)
     }
 
-    /// Each plus a number, in words with this mask; `None` where they wrap around.
+    /// Adds a number to each, in words with this mask; `None` if they wrap around.
     fn plus(self, number: u64, mask: u64) -> Option<Span> {
         let [low, high] = [self.low, self.high].map(|bound| bound.wrapping_add(number) & mask);
         (low <= high && high - low == self.high - self.low).then_some(Span { low, high, ..self })
     }
 
-    /// The numbers that are in both; `None` if there are none.
+    /// Returns the numbers in both spans; `None` if there are none.
     fn meet(self, other: Span) -> Option<Span> {
         if self.step == 1 && other.step == 1 {
             let (low, high) = (self.low.max(other.low), self.high.min(other.high));
             return (low <= high).then_some(Span::new(low, high));
         }
         let (coarse, fine) = if self.step >= other.step { (self, other) } else { (other, self) };
-        // Steps are powers of two: every other number of the coarse one is in the fine one, or none that
-        // this can tell.
+        // Steps are powers of two: either every number of the coarse span is in the fine one, or none that this can
+        // show.
         let low = match coarse.low >= fine.low {
             true => coarse.low,
             false => coarse.low + (fine.low - coarse.low).next_multiple_of(coarse.step),
@@ -62,7 +62,7 @@ impl Span {
         Some(Span { low, high, step: coarse.step })
     }
 
-    /// The numbers that are in either, and perhaps more.
+    /// Returns a span of the numbers in either, and perhaps more.
     fn join(self, other: Span) -> Span {
         let step = self.step.min(other.step);
         let aligned = self.low.abs_diff(other.low) % step == 0;
@@ -74,40 +74,40 @@ impl Span {
     }
 }
 
-/// What is known of unknowns wherever they are, by where they come from.
+/// Facts about unknowns that hold everywhere, derived from their origin.
 pub trait Unknowns<T> {
-    /// All ones in the machine's word.
+    /// Returns all ones in the machine's word.
     fn mask(&self) -> u64;
 
-    /// How many bytes an unknown fits into; and the value whose low bytes it is, if it is that.
+    /// Returns the number of bytes that an unknown fits into; and, if it is the low bytes of another value, that value.
     fn fits(&self, unknown: T) -> Option<(u8, Option<T>)>;
 
-    /// Whether all copies of an unknown in one state are equal, so that what is learnt of one holds of the others.
+    /// Whether all copies of an unknown in one state are equal, so that a fact about one holds for the others.
     fn are_copies_equal(&self, _unknown: T) -> bool {
         true
     }
 }
 
-/// What the flags compare.
+/// The comparison in the flags.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison<T> {
     /// The left operand.
     pub left: ValueSet<T>,
     /// The right operand.
     pub right: ValueSet<T>,
-    /// How many bytes of them.
+    /// Number of bytes compared.
     pub width: u8,
-    /// Whether the flags tell no more than whether the two are equal.
+    /// Whether the flags only tell whether the operands are equal.
     pub equality: bool,
 }
 
 impl<T: Element> Comparison<T> {
-    /// Whether the flags tell if a condition holds.
+    /// Whether the flags determine a condition.
     pub fn tells(&self, condition: Condition) -> bool {
         !self.equality || matches!(condition, Condition::Equal | Condition::NotEqual)
     }
 
-    /// Whether a condition may hold, given whether it may of an unknown beside a number.
+    /// Whether a condition may hold, given whether it may hold for an unknown and a number.
     pub fn may_hold(&self, condition: Condition, mut may_hold_of: impl FnMut(T, u64) -> bool) -> bool {
         let Comparison { left, right, width, .. } = self;
         if !self.tells(condition) || left.is_any() || right.is_any() {
@@ -122,7 +122,7 @@ impl<T: Element> Comparison<T> {
     }
 }
 
-/// The ranges that are known at one point. States that know the same share them.
+/// The known ranges at one point. States with the same ranges share them.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Ranges<T>(Arc<Vec<(T, Span)>>);
 
@@ -133,7 +133,7 @@ impl<T> Default for Ranges<T> {
 }
 
 impl<T: Element> Ranges<T> {
-    /// The numbers that an element can be.
+    /// Returns the possible numbers of an element.
     pub fn get(&self, element: T, unknowns: &impl Unknowns<T>) -> Span {
         if let Some(number) = element.as_number() {
             return Span::new(number, number);
@@ -156,13 +156,13 @@ impl<T: Element> Ranges<T> {
         known
     }
 
-    /// The numbers that a value can be.
+    /// Returns the possible numbers of a value.
     pub fn of(&self, value: &ValueSet<T>, unknowns: &impl Unknowns<T>) -> Span {
         let spans = value.elements().iter().map(|&element| self.get(element, unknowns));
         spans.reduce(Span::join).unwrap_or(Span::new(0, unknowns.mask()))
     }
 
-    /// Learns that an element is one of these numbers. Returns whether that is possible.
+    /// Records that an element is one of these numbers. Returns whether that is possible.
     pub fn limit(&mut self, element: T, span: Span, unknowns: &impl Unknowns<T>) -> bool {
         let known = self.get(element, unknowns);
         let Some(span) = known.meet(span) else { return false };
@@ -176,7 +176,7 @@ impl<T: Element> Ranges<T> {
             ranges.remove(0);
         }
         ranges.push((element, span));
-        // `sub $0x20,%eax; cmp $0x5a,%al` also says something about the `%eax` before, if that was a byte.
+        // `sub $0x20,%eax; cmp $0x5a,%al` also restricts the previous `%eax`, if that was a byte.
         if let (Some((width, Some(of))), 0) = (unknowns.fits(unknown), offset) {
             let mask = low_mask(width) & unknowns.mask();
             let (whole, added) = of.parts();
@@ -189,7 +189,8 @@ impl<T: Element> Ranges<T> {
         true
     }
 
-    /// What an unknown has to be for a condition to hold of its comparison with a number; `None` if it never does.
+    /// Returns the numbers of an unknown for which a condition on its comparison with a number holds; `None` if it
+    /// never does.
     fn implied(
         &self,
         unknown: T,
@@ -204,7 +205,7 @@ impl<T: Element> Ranges<T> {
         if high > top {
             return Some(known);
         }
-        // Signed and unsigned order agree where neither side is negative.
+        // Signed and unsigned order agree if neither side is negative.
         let same_order = high <= top / 2 && right <= top / 2;
         let (least, greatest) = match condition {
             Condition::Equal => (right, right),
@@ -230,7 +231,7 @@ impl<T: Element> Ranges<T> {
         known.meet(Span::new(least, greatest))
     }
 
-    /// Whether a condition may hold of a comparison.
+    /// Whether a condition may hold for a comparison.
     pub fn may_hold(
         &self,
         comparison: &Comparison<T>,
@@ -242,7 +243,7 @@ impl<T: Element> Ranges<T> {
         })
     }
 
-    /// Learns that a condition holds of a comparison. Returns whether that is possible.
+    /// Records that a condition holds for a comparison. Returns whether that is possible.
     pub fn assume(
         &mut self,
         comparison: &Comparison<T>,
@@ -258,7 +259,7 @@ impl<T: Element> Ranges<T> {
         }
     }
 
-    /// Makes them hold for `other` too; where `widens`, those that change are forgotten.
+    /// Makes the ranges hold for `other` too; with `widens`, forgets ranges that change.
     pub fn join(&mut self, other: &Ranges<T>, unknowns: &impl Unknowns<T>, widens: bool) {
         if Arc::ptr_eq(&self.0, &other.0) || self.0.iter().all(|range| other.0.contains(range)) {
             return;

@@ -1,25 +1,25 @@
-//! What a value may be: one of a few elements, or anything.
+//! The possible values of a variable: one of a few elements, or anything.
 
 use std::sync::Arc;
 
-/// What values are said to be one of: a number, or an unknown plus a number.
+/// A possible value: a number, or an unknown plus a number.
 pub trait Element: Copy + Ord {
-    /// How many numbers a value may be one of where ways come together, two at least; with more, it may be anything.
+    /// Maximum number of numbers in a joined value, at least two; with more, it may be anything.
     const MAX_NUMBERS: usize;
-    /// The same for values that are not all numbers.
+    /// Maximum number of elements in a joined value that are not all numbers.
     const MAX_OTHERS: usize;
-    /// How many pairs of elements are computed with, see [`ValueSet::zip`].
+    /// Maximum number of pairs of elements that are computed, see [`ValueSet::zip`].
     const MAX_PAIRS: usize;
-    /// How many ranges are kept at one point, the oldest being forgotten first, see [`super::Ranges`].
+    /// Maximum number of ranges at one point; the oldest are dropped first, see [`super::Ranges`].
     const MAX_RANGES: usize;
 
-    /// A number.
+    /// Creates a number.
     fn number(number: u64) -> Self;
 
-    /// The number, if this is one.
+    /// Returns the number, if this is one.
     fn as_number(self) -> Option<u64>;
 
-    /// The unknown by itself, and what is added to it. Of a number, 0 is the unknown.
+    /// Returns the unknown and its addend; the unknown of a number is 0.
     fn parts(self) -> (Self, u64);
 }
 
@@ -35,12 +35,12 @@ pub enum ValueSet<T> {
 }
 
 impl<T: Element> ValueSet<T> {
-    /// A number.
+    /// Creates a set of one number.
     pub fn number(number: u64) -> ValueSet<T> {
         ValueSet::One(T::number(number))
     }
 
-    /// One of these, however many; anything if there are none.
+    /// Creates a set of these elements, however many; anything if there are none.
     pub fn of(mut elements: Vec<T>) -> ValueSet<T> {
         elements.sort_unstable();
         elements.dedup();
@@ -51,19 +51,19 @@ impl<T: Element> ValueSet<T> {
         }
     }
 
-    /// One of these; anything if there are none, or too many.
+    /// Creates a set of these elements; anything if there are none, or too many.
     pub fn of_few(elements: Vec<T>) -> ValueSet<T> {
         let value = ValueSet::of(elements);
         let most = if value.is_numbers() { T::MAX_NUMBERS } else { T::MAX_OTHERS };
         if value.elements().len() > most { ValueSet::Any } else { value }
     }
 
-    /// Whether nothing is known of it.
+    /// Whether nothing is known of the value.
     pub fn is_any(&self) -> bool {
         matches!(self, ValueSet::Any)
     }
 
-    /// The elements, in order; none if the value may be anything.
+    /// Returns the elements, in order; none if the value may be anything.
     pub fn elements(&self) -> &[T] {
         match self {
             ValueSet::One(element) => std::slice::from_ref(element),
@@ -72,7 +72,7 @@ impl<T: Element> ValueSet<T> {
         }
     }
 
-    /// The only element.
+    /// Returns the only element.
     pub fn single(&self) -> Option<T> {
         match self {
             ValueSet::One(element) => Some(*element),
@@ -80,7 +80,7 @@ impl<T: Element> ValueSet<T> {
         }
     }
 
-    /// The only element, if it is a number.
+    /// Returns the only element, if it is a number.
     pub fn as_number(&self) -> Option<u64> {
         self.single().and_then(T::as_number)
     }
@@ -90,7 +90,7 @@ impl<T: Element> ValueSet<T> {
         !self.is_any() && self.elements().iter().all(|element| element.as_number().is_some())
     }
 
-    /// One of either; anything if that is too many.
+    /// Returns the union; anything if that is too large.
     pub fn join(&self, other: &ValueSet<T>) -> ValueSet<T> {
         match (self, other) {
             (ValueSet::Any, _) | (_, ValueSet::Any) => ValueSet::Any,
@@ -101,7 +101,7 @@ impl<T: Element> ValueSet<T> {
         }
     }
 
-    /// Whether every element of another value is one of this one.
+    /// Whether every element of another value is in this one.
     pub fn has_all(&self, other: &ValueSet<T>) -> bool {
         if let (ValueSet::One(one), ValueSet::One(other)) = (self, other) {
             return one == other;
@@ -111,7 +111,7 @@ impl<T: Element> ValueSet<T> {
             && other.elements().iter().all(|element| elements.binary_search(element).is_ok())
     }
 
-    /// Every element made into another one; anything if one of them is.
+    /// Maps every element to another; the result is anything if `f` returns `None` for one.
     pub fn map(&self, mut f: impl FnMut(T) -> Option<T>) -> ValueSet<T> {
         match self {
             ValueSet::Any => ValueSet::Any,
@@ -123,7 +123,8 @@ impl<T: Element> ValueSet<T> {
         }
     }
 
-    /// Every pair of elements made into another one; anything if one pair is, or there are too many.
+    /// Maps every pair of elements to an element; the result is anything if `f` returns `None` for one, or if there are
+    /// too many pairs.
     pub fn zip(&self, other: &ValueSet<T>, mut f: impl FnMut(T, T) -> Option<T>) -> ValueSet<T> {
         match (self, other) {
             (_, ValueSet::One(right)) => self.map(|left| f(left, *right)),

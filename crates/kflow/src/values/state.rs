@@ -1,4 +1,4 @@
-//! What is known at one point of the code.
+//! The abstract state at one point of the code.
 
 use kisa::{Condition, Effect, Reg};
 use smallvec::SmallVec;
@@ -7,10 +7,10 @@ use super::memory::Memory;
 use super::step::Step;
 use super::{Comparison, Name, NameId, Names, Ranges, Site, Span, Term, TermSet};
 
-/// The slots of names that joins give, see [`Step`]. No instruction uses them.
+/// The slots of names that joins create, see [`Step`]. No instruction uses them.
 pub(super) const SLOT_JOINED: u8 = 192;
 
-/// What is known of registers, memory and flags at one point.
+/// Facts about registers, memory and flags at one point.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
     pub(super) registers: SmallVec<[TermSet; 8]>,
@@ -20,7 +20,7 @@ pub struct State {
     pub(super) partial: Option<Partial>,
 }
 
-/// The low bytes of a register, where they are known and the rest is not.
+/// The known low bytes of a register whose other bytes are unknown.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Partial {
     pub(super) reg: Reg,
@@ -29,8 +29,8 @@ pub(super) struct Partial {
 }
 
 impl State {
-    /// Nothing is known, but that every register holds what it holds. Others may know where the frame is, unless this is
-    /// where a function begins.
+    /// Creates a state in which only the initial content of each register is known. Others may have the address of the
+    /// frame, unless a function begins here.
     pub fn begin(names: &mut Names, is_function: bool) -> State {
         let registers =
             (0..names.registers).map(|number| TermSet::One(names.entry(Reg(number as u8)))).collect();
@@ -38,23 +38,23 @@ impl State {
         State { registers, memory, ranges: Ranges::default(), compared: None, partial: None }
     }
 
-    /// What a register holds.
+    /// Returns the content of a register.
     pub fn register(&self, reg: Reg) -> &TermSet {
         &self.registers[usize::from(reg.0)]
     }
 
-    /// Gives a register a value.
+    /// Sets the content of a register.
     pub fn set_register(&mut self, reg: Reg, value: TermSet) {
         self.registers[usize::from(reg.0)] = value;
         self.partial = self.partial.take().filter(|partial| partial.reg != reg);
     }
 
-    /// The numbers that a register can hold, unsigned.
+    /// Returns the possible numbers in a register, unsigned.
     pub fn range(&self, reg: Reg, names: &Names) -> Span {
         self.ranges.of(self.register(reg), names)
     }
 
-    /// The number that a register holds, if it is known.
+    /// Returns the number in a register, if it is known.
     pub fn number(&self, reg: Reg, names: &Names) -> Option<u64> {
         let Span { low, high, .. } = self.range(reg, names);
         (low == high).then_some(low)
@@ -72,7 +72,7 @@ impl State {
 
     /// Applies the effects of an instruction.
     pub fn apply(&mut self, names: &mut Names, at: Site, effects: &[Effect]) {
-        // Nothing may still have a name under which the instruction is about to make something else.
+        // No value may still have a name that the instruction is about to reuse.
         if names.makers.contains(&at) {
             self.forget(
                 names,
@@ -82,13 +82,13 @@ impl State {
         Step::new(self, names, at).run(effects);
     }
 
-    /// Whether a condition may hold of the last comparison.
+    /// Whether a condition may hold for the last comparison.
     pub fn may_hold(&self, condition: Condition, names: &Names) -> bool {
         let compared = self.compared.as_ref();
         compared.is_none_or(|compared| self.ranges.may_hold(compared, condition, names))
     }
 
-    /// Whether a condition holds of the last comparison, if that is known.
+    /// Returns whether a condition holds for the last comparison, if that is known.
     pub fn holds(&self, condition: Condition, names: &Names) -> Option<bool> {
         match (self.may_hold(condition, names), self.may_hold(condition.inverse(), names)) {
             (true, false) => Some(true),
@@ -97,7 +97,7 @@ impl State {
         }
     }
 
-    /// Learns that a condition holds of the last comparison. Returns whether that is possible.
+    /// Records that a condition holds for the last comparison. Returns whether that is possible.
     pub fn assume(&mut self, condition: Condition, names: &Names) -> bool {
         let Some(compared) = &self.compared else { return true };
         let is_possible = self.ranges.assume(compared, condition, names);
@@ -112,7 +112,7 @@ impl State {
         is_possible
     }
 
-    /// An unknown turns out to be a number: what settles then holds that.
+    /// Replaces an unknown by its number in every place that settles.
     fn settle(&mut self, unknown: Term, number: u64, names: &Names) {
         if names.settles(unknown) {
             let holding = self.registers.iter_mut().filter(|value| value.single() == Some(unknown));
@@ -121,7 +121,7 @@ impl State {
         self.memory.settle(unknown, number, names);
     }
 
-    /// From here on, nothing is known of the last comparison.
+    /// Forgets the last comparison.
     pub(crate) fn forget_comparison(&mut self) {
         self.compared = None;
     }
@@ -136,7 +136,7 @@ impl State {
             }
             let joined = mine.join(theirs);
             let unknown = joined.is_any() || (widen.is_some() && joined != *mine);
-            // A place in the frame that is lost among unknown values may still be used.
+            // A frame address that is lost among unknown values may still be used.
             let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
             self.memory.is_exposed |= unknown && (framed(mine) || framed(theirs));
             if unknown {
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// A new unknown. If the state may have its name from before (`again`), what that stood for is forgotten.
+    /// Creates a new unknown. If the state may already contain its name (`again`), forgets the old values of that name.
     pub(super) fn make(&mut self, name: Name, again: bool, names: &mut Names) -> Term {
         let (id, new) = names.add(name);
         if again && !new {

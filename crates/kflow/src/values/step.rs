@@ -1,4 +1,4 @@
-//! One instruction: its effects applied to a state.
+//! One instruction: applies its effects to a state.
 
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_bytes, low_mask, sign_extend};
 use smallvec::SmallVec;
@@ -8,10 +8,10 @@ use super::state::{Partial, SLOT_JOINED, State};
 use super::{Comparison, Element, Name, Names, Site, Span, Term, TermSet};
 use crate::{Transfer, apply};
 
-/// The results of one instruction are told apart by slots: registers that it writes have their own numbers, registers
-/// that it reads follow from here,
+/// Slots distinguish the results of one instruction: registers that it writes have their own numbers, registers that it
+/// reads follow from here,
 const SLOT_READ: u8 = 64;
-/// and what it loads, sums and masks from here.
+/// and its loads, sums and masks from here.
 const SLOT_MADE: u8 = 128;
 
 /// An instruction being applied to a state.
@@ -19,11 +19,12 @@ pub(super) struct Step<'s> {
     state: &'s mut State,
     names: &'s mut Names,
     at: Site,
-    /// How many unknowns it has made besides the registers' own.
+    /// Number of unknowns made so far, except those of registers.
     made: u8,
-    /// The slots of what it has made, as bits, if the state has nothing else that it made; `None` if it may have.
+    /// The slots of the unknowns made so far, as bits, if the state contains no older ones of this instruction; `None`
+    /// if it may.
     slots: Option<[u64; 4]>,
-    /// Whether it is not known if the rest happens.
+    /// Whether the remaining effects may not happen.
     maybe: bool,
 }
 
@@ -32,7 +33,7 @@ impl<'s> Step<'s> {
         Step { state, names, at, made: 0, slots: None, maybe: false }
     }
 
-    /// Applies effects. The state must have nothing that the instruction has made before.
+    /// Applies effects. The state must contain no earlier results of the instruction.
     pub(super) fn run(mut self, effects: &[Effect]) {
         self.slots = Some([0; 4]);
         effects.iter().for_each(|effect| apply(&mut self, effect));
@@ -55,7 +56,7 @@ impl<'s> Step<'s> {
         self.make(slot)
     }
 
-    /// A register as a whole. An unknown without a name gets one, so that its copies are known to be equal.
+    /// Reads a whole register. An unknown without a name gets one, so that its copies are known to be equal.
     fn read(&mut self, reg: Reg) -> TermSet {
         let value = self.state.register(reg);
         if !value.is_any() {
@@ -70,7 +71,7 @@ impl<'s> Step<'s> {
         self.state.ranges.get(term, self.names)
     }
 
-    /// The low bytes of a value, zero-extended.
+    /// Returns the low bytes of a value, zero-extended.
     fn low(&mut self, value: TermSet, width: u8) -> TermSet {
         let mask = low_mask(width);
         if mask >= self.names.mask {
@@ -91,15 +92,16 @@ impl<'s> Step<'s> {
         })
     }
 
-    /// A value becomes part of something unknown. If it is a place in the frame, that may be used through it.
+    /// Records that a value becomes part of something unknown. If it is an address in the frame, that may be used
+    /// later.
     fn lose(&mut self, value: &TermSet) {
         let framed = value.elements().iter().any(|term| self.names.is_frame(term.name));
         self.state.memory.is_exposed |= framed;
     }
 
-    /// The place that an address expression names; `None` if a part of it is one of several terms.
+    /// Returns the place of an address expression; `None` if a part of it is one of several terms.
     pub(super) fn place(&mut self, address: &Address) -> Option<Place> {
-        // A name that one of them gets may be an old one of the other.
+        // Read both registers first: naming one may invalidate the other's name.
         let registers = [address.base, address.index.map(|(index, _)| index)];
         registers.into_iter().flatten().for_each(|reg| drop(self.read(reg)));
         let mask = self.names.mask;
@@ -125,7 +127,7 @@ impl<'s> Step<'s> {
         Some(place)
     }
 
-    /// An address as a value.
+    /// Returns an address as a value.
     fn address(&mut self, address: &Address) -> TermSet {
         if address.segment.is_some() {
             return TermSet::Any;
@@ -172,7 +174,7 @@ impl<'s> Step<'s> {
         TermSet::One(loaded)
     }
 
-    /// What is there in memory that nothing writes.
+    /// Returns the content of constant memory at a place.
     fn constant(&mut self, place: &Place, width: u8) -> Option<TermSet> {
         let constant = self.names.constant_at(place, width)?;
         Some(match constant.symbol {
@@ -181,7 +183,7 @@ impl<'s> Step<'s> {
         })
     }
 
-    /// A number that a mask leaves something of.
+    /// Applies a mask to a value.
     fn masked(&mut self, value: &TermSet, mask: u64) -> TermSet {
         if matches!(mask, 0xff | 0xffff | 0xffff_ffff) {
             return self.low(value.clone(), (mask.count_ones() / 8) as u8);
@@ -191,7 +193,7 @@ impl<'s> Step<'s> {
         TermSet::One(masked)
     }
 
-    /// What an operation of `width` bytes makes of two values. `dst` is the register that the result is for.
+    /// Computes an operation of `width` bytes on two values. `dst` is the register for the result.
     fn computed(&mut self, op: BinaryOp, dst: Reg, (left, right): (TermSet, TermSet), width: u8) -> TermSet {
         let names = &*self.names;
         let whole = low_mask(width) >= names.mask;
@@ -210,7 +212,7 @@ impl<'s> Step<'s> {
         }
         let framed = |value: &TermSet| value.elements().iter().any(|term| names.is_frame(term.name));
         if dst == self.names.stack_pointer && (framed(&left) || framed(&right)) {
-            // It is aligned, or makes room for an array.
+            // The stack pointer is aligned, or moved to allocate an array.
             let moved = self.state.make(Name::Frame { at: self.at }, true, self.names);
             return TermSet::One(moved);
         }
@@ -251,7 +253,7 @@ impl Transfer for Step<'_> {
             Value::Address(address) => self.address(&address),
             Value::Unknown => TermSet::Any,
         };
-        // What branches have left one number of.
+        // Branches may have left only one number.
         value.map(|term| match self.range(term) {
             Span { low, high, .. } if low == high => Some(Term::number(low)),
             _ => Some(term),
@@ -279,7 +281,7 @@ impl Transfer for Step<'_> {
             self.state.ranges.limit(made, Span::new(0, low_mask(width)), self.names);
             value = TermSet::One(made);
         }
-        // Every machine here zero-extends what it writes into the low 4 bytes.
+        // Every machine here zero-extends writes to the low 4 bytes.
         if width >= 4 {
             return self.state.set_register(dst, value);
         }
@@ -337,7 +339,7 @@ impl Transfer for Step<'_> {
                 self.lose(&value);
             }
             Value::Address(address) => self.lose_address(&address),
-            // An address in the frame that is in memory was lost where it was stored.
+            // A frame address in memory escaped when it was stored.
             Value::Const(_) | Value::Symbol { .. } | Value::Load { .. } | Value::Unknown => {}
         }
     }
@@ -370,7 +372,7 @@ impl Transfer for Step<'_> {
                     self.state.memory.write_anywhere(self.names);
                 }
             }
-            // In the frame, too.
+            // This includes the frame.
             None => {
                 self.state.memory.is_exposed = true;
                 self.state.memory.write_anywhere(self.names);
@@ -388,13 +390,13 @@ impl Transfer for Step<'_> {
     }
 
     fn system_call(&mut self, _compat: bool, _number: Option<u32>) {
-        // The kernel may read and write what any register points to.
+        // The kernel may read and write memory through any register.
         self.state.memory.is_exposed = true;
         self.state.memory.write_anywhere(self.names);
     }
 
     fn transfer(&mut self, target: Value) {
-        // For who asks where control goes behind the instruction.
+        // For callers that read the branch target after the instruction.
         if self.names.link.is_some() {
             let target = self.operand(target);
             self.state.set_register(TEMPORARY, target);
@@ -411,7 +413,7 @@ impl Transfer for Step<'_> {
 }
 
 impl Step<'_> {
-    /// An address of one of several places is used.
+    /// Records the use of an address that is one of several places.
     fn lose_address(&mut self, address: &Address) {
         let parts = [address.base, address.index.map(|(index, _)| index)];
         for reg in parts.into_iter().flatten() {

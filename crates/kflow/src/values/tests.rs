@@ -1,4 +1,4 @@
-//! Values behind a few instructions, by their bytes.
+//! Values after a few instructions, given by their bytes.
 
 use kisa::x86::I386;
 use kisa::x86::registers::{EAX, EBX, ECX, EDX, ESI, ESP};
@@ -97,12 +97,12 @@ fn symbols_are_places() {
     let mut machine = Machine::new(false);
     // cmpl $4,symbol+8
     machine.run_one(b"\x83\x3d\0\0\0\0\x04", &[field(2, 1, 8)]).assume(Condition::Below);
-    // mov %ecx,symbol+12; push %ecx: neither is symbol+8.
+    // mov %ecx,symbol+12; push %ecx: neither writes symbol+8.
     machine.run_one(b"\x89\x0d\0\0\0\0", &[field(2, 1, 12)]).run(b"\x51");
     // mov symbol+8,%eax
     machine.run_one(b"\xa1\0\0\0\0", &[field(1, 1, 8)]);
     assert_eq!(machine.range(EAX), (0, 3));
-    // mov %ecx,other: it may be the same place by another name.
+    // mov %ecx,other: it may be the same place under another name.
     machine.run_one(b"\x89\x0d\0\0\0\0", &[field(2, 2, 0)]).run_one(b"\xa1\0\0\0\0", &[field(1, 1, 8)]);
     assert_eq!(machine.range(EAX), ALL);
     // mov $symbol+8,%eax; add $4,%eax
@@ -121,7 +121,7 @@ fn parts_of_registers() {
     // movzwl %cx,%edx; shr $12,%edx; and $3,%ecx
     machine.run(b"\x0f\xb7\xd1\xc1\xea\x0c\x83\xe1\x03");
     assert_eq!((machine.range(EDX), machine.range(ECX)), ((0, 15), (0, 3)));
-    // movzbl (%esi),%ebx; cmp $9,%bl tells of all of %ebx; movsbl %bl,%eax does not change what is small.
+    // movzbl (%esi),%ebx; cmp $9,%bl restricts all of %ebx; movsbl %bl,%eax does not change a small number.
     machine.run(b"\x0f\xb6\x1e\x80\xfb\x09").assume(Condition::Below).run(b"\x0f\xbe\xc3");
     assert_eq!((machine.range(EBX), machine.range(EAX)), ((0, 8), (0, 8)));
 }
@@ -211,7 +211,7 @@ fn joins_hold_for_both() {
     one.join(&other, None, &mut names);
     assert_eq!(one.register(EAX).elements(), [Term::number(1), Term::number(3)]);
     assert_eq!(one.register(ESI), other.register(ESI));
-    // At the head of a loop, what differs is one unknown.
+    // At the head of a loop, every difference becomes one unknown.
     let mut head = before;
     head.join(&other, Some(at), &mut names);
     assert_eq!(head.range(EAX, &names), Span::new(0, 0xffff_ffff));
@@ -223,7 +223,7 @@ fn operands_of_one_instruction_are_told_apart() {
     let mut machine = Machine::new(false);
     // add (%esi),%ecx: it is unknown, and without a name.
     machine.run(b"\x03\x0e");
-    // mov (%eax,%ecx),%edx; mov %ecx,%eax; add (%esi),%ecx: in a loop, %eax is what %ecx was the last time.
+    // mov (%eax,%ecx),%edx; mov %ecx,%eax; add (%esi),%ecx: in a loop, %eax is the previous %ecx.
     let body = b"\x8b\x14\x08\x89\xc8\x03\x0e";
     for _ in 0..2 {
         machine.number = 1;
@@ -234,7 +234,7 @@ fn operands_of_one_instruction_are_told_apart() {
     // mov (%ecx,%ecx),%ebx; sub %ebx,%edx: the difference of two places
     machine.run(b"\x8b\x1c\x09\x29\xda");
     assert_eq!(machine.number(EDX), None);
-    // sub (%ecx),%eax; mov (%ecx),%eax; mov %edx,%ecx: in a loop, %eax holds what was loaded the last time.
+    // sub (%ecx),%eax; mov (%ecx),%eax; mov %edx,%ecx: in a loop, %eax holds the previously loaded value.
     let mut machine = Machine::new(false);
     let body = b"\x2b\x01\x8b\x01\x89\xd1";
     machine.run(body);

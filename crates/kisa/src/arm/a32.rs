@@ -263,7 +263,7 @@ pub(super) fn coprocessor_of(word: u32) -> Option<Op> {
     }
 }
 
-/// The unconditional instructions: words whose condition field is 15.
+/// Decodes the unconditional instructions: words whose condition field is 15.
 fn unconditional(word: u32, at: u32) -> Option<Op> {
     Some(match field(word, 24, 4) {
         // `cps`, `setend`

@@ -25,7 +25,7 @@ enum Distance {
 }
 
 impl Distance {
-    /// The bits of an instruction that encode the distance and its direction.
+    /// Returns the bits of an instruction that encode the distance and its direction.
     fn mask(self) -> u32 {
         match self {
             Words => 0xff,

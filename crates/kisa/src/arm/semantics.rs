@@ -12,7 +12,7 @@ pub(in crate::arm) use memory::memory_operand;
 
 const ONES: u64 = 0xffff_ffff;
 
-/// The condition of a condition field; AArch64 has the same numbers.
+/// Decodes a condition field; AArch64 has the same numbers.
 pub(crate) fn condition(number: u8) -> Condition {
     match number {
         0 => Condition::Equal,
@@ -194,7 +194,7 @@ impl Model<'_> {
         self.at & 1 != 0
     }
 
-    /// A register, which may be the program counter.
+    /// Returns the value of a register, which may be the program counter.
     fn source(&self, number: R) -> Value {
         match number {
             PC => Value::Const(program_counter(self.at).into()),

@@ -117,7 +117,7 @@ fn goes_elsewhere(instruction: &Instruction) -> bool {
     )
 }
 
-/// `xor %eax, %eax`: the result does not depend on the operands.
+/// Whether the result does not depend on the operands: `xor %eax, %eax`.
 fn clears(instruction: &Instruction) -> bool {
     matches!(instruction.mnemonic(), Mnemonic::Xor | Mnemonic::Sub)
         && instruction.op0_kind() == OpKind::Register

@@ -1,4 +1,4 @@
-//! Registers and flags that do not matter get other contents, to show that they do not.
+//! Overwriting dead registers and flags, to show that they are dead.
 
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Block, Contents, Editor, Graph};
@@ -9,10 +9,10 @@ use kisa::{Encoding, Reg, Rewritable};
 use crate::instrument;
 use crate::report::PassReport;
 
-/// How many registers are overwritten in front of one block, so that the program does not become much larger.
+/// Maximum number of registers overwritten at the start of one block, to limit the growth of the program.
 const MAX_REGISTERS: usize = 2;
 
-/// Overwrites what does not matter in front of every block that may change.
+/// Overwrites dead registers and flags at the start of every block that may change.
 pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
     let isa = graph.isa();
     let fronts: Vec<(NodeId, Vec<u8>)> = {
@@ -45,7 +45,7 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
     editor.finish();
 }
 
-/// Instructions that overwrite some of what does not matter, other registers for every `number`.
+/// Returns instructions that overwrite some dead registers and flags; `number` selects the registers.
 fn front(
     isa: &dyn Rewritable,
     encoding: Encoding,

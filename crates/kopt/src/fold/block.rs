@@ -1,4 +1,4 @@
-//! What is folded in one block.
+//! Folding of one block.
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::GraphProgram;
@@ -12,15 +12,15 @@ use super::stores::stored_to;
 use super::{Change, calls, jumps};
 use crate::report::PassReport;
 
-/// Folds one block after the other.
+/// Folds blocks, one at a time.
 pub(super) struct Folder<'g> {
     pub(super) graph: &'g Graph,
     pub(super) program: &'g GraphProgram<'g>,
     pub(super) summaries: &'g Summaries,
     pub(super) liveness: &'g Liveness,
-    /// Variables that nobody reads.
+    /// Variables that are never read.
     pub(super) unread: &'g FixedBitSet,
-    /// What nothing may change.
+    /// Nodes that must not change.
     pub(super) fixed: &'g FixedBitSet,
 }
 
@@ -31,20 +31,20 @@ struct Use {
     overwrites: u64,
     /// Whether it loads from memory.
     loads: bool,
-    /// Whether it loads from memory, but for what the stack pointer points to and what nobody writes.
+    /// Whether it loads from memory other than the frame or memory that is never written.
     loads_elsewhere: bool,
-    /// Whether it writes to a variable that nobody reads.
+    /// Whether it writes to a variable that is never read.
     stores_in_vain: bool,
 }
 
 impl Use {
-    /// Whether all that it leaves where these registers and flags matter is in this register, as a whole.
+    /// Whether its only live result is this register, which it overwrites as a whole.
     fn leaves_only(&self, reg: Reg, live: u64) -> bool {
         self.writes & !FLAGS == bit(reg) && self.writes & FLAGS & live == 0 && self.overwrites & bit(reg) != 0
     }
 }
 
-/// What becomes of an instruction.
+/// The new form of an instruction.
 #[derive(Clone, PartialEq)]
 enum Fate {
     Stays,
@@ -55,7 +55,7 @@ enum Fate {
 }
 
 impl Folder<'_> {
-    /// What becomes of a block, given what is known if control gets there.
+    /// Returns the change to a block, given the known values at its start.
     pub(super) fn fold(
         &self,
         node: NodeId,
@@ -103,7 +103,7 @@ impl Folder<'_> {
         Some(Change { node, contents, end: new_end })
     }
 
-    /// The terminator of a block of whose ways control takes one only.
+    /// Returns the new terminator of a block with a single feasible successor.
     fn decided(&self, node: NodeId, reached: &Reached) -> Option<Terminator> {
         let taken = |place: usize| reached.taken.get(place).copied().unwrap_or(true);
         match &self.graph.block(node)?.end {
@@ -124,7 +124,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Goes to a place, without a jump if that may be the next one.
+    /// Returns a terminator that continues at a place: a fall-through where possible, otherwise a jump.
     fn going_to(&self, from: NodeId, dest: Dest) -> Terminator {
         match self.graph.resolve(dest.target) {
             Some((to, 0))
@@ -136,7 +136,7 @@ impl Folder<'_> {
         }
     }
 
-    /// The function that the computed call at the end of a block calls.
+    /// Returns the known target of the computed call at the end of a block.
     fn known_callee(&self, node: NodeId, reached: Option<&Reached>) -> Option<NodeId> {
         let Constant { symbol: Some(symbol), number: 0 } = reached?.target? else { return None };
         let to = self.graph.node_of(symbol)?;
@@ -146,7 +146,8 @@ impl Folder<'_> {
         (is_call && self.graph.function(function).entry() == to && self.graph.node(to).live).then_some(to)
     }
 
-    /// What becomes of the instructions of a block that will end like this, or as it does. `None` if they are not known.
+    /// Returns the new form of the instructions of a block, which will end like `end` or as now. `None` if the
+    /// instructions are not known.
     fn fates(
         &self,
         node: NodeId,
@@ -231,7 +232,8 @@ impl Folder<'_> {
         Some(fates)
     }
 
-    /// An instruction of less than `len` bytes that puts a number into a register; one as long where that makes use of less.
+    /// Returns an instruction of less than `len` bytes that puts a number into a register, or one of `len` bytes if
+    /// that saves a load or a register read.
     fn shorter(
         &self,
         one: &Use,
@@ -250,7 +252,7 @@ impl Folder<'_> {
         (bytes.len() < limit).then_some(bytes)
     }
 
-    /// The contents of a block whose instructions have these fates, and which places move. `None` if they are not known.
+    /// Returns the new contents of a block and the places that move. `None` if the instructions are not known.
     fn contents(&self, node: NodeId, fates: &[Fate]) -> Option<(Contents, Vec<(u32, u32)>)> {
         let graph = self.graph;
         let instructions = graph.instructions(node)?;

@@ -1,4 +1,4 @@
-//! Calls of functions that are no longer than the call.
+//! Inlining of functions that are no longer than the call.
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::GraphProgram;
@@ -8,13 +8,12 @@ use kcfg::instructions::Instruction;
 use kflow::Program;
 use kisa::{BinaryOp, Effect, Value};
 
-/// How many blocks a function has at most that takes the place of a call. Branches that are decided leave blocks behind that
-/// fall through.
+/// Maximum number of blocks in an inlined function. Decided branches leave blocks that fall through.
 const MAX_BLOCKS: usize = 8;
 
-/// The instructions of the function that a block calls at its end, without the return, and the block after the call.
-/// `None` unless they take no more bytes than the call, are the whole function, and do the same in place of the call.
-/// Code that nothing may change (`fixed`) is not copied either.
+/// Returns the instructions of the function that a block calls at its end, without the return, and the block after the
+/// call. `None` unless they are the whole function, take no more bytes than the call, and have the same effect in place
+/// of the call. Blocks that must not change (`fixed`) are not copied.
 pub(super) fn inlined(
     graph: &Graph,
     program: &GraphProgram,
@@ -27,7 +26,7 @@ pub(super) fn inlined(
     if graph.may_be_replaced(callee.target) || graph.encoding(to) != graph.encoding(node) {
         return None;
     }
-    // Most functions are larger by far.
+    // Most functions are far larger.
     let limit = graph.node(node).size - callee.offset + u32::from(callee.width);
     let all = straight(graph, program, fixed, to, limit)?;
     let (last, body) = all.split_last()?;
@@ -38,7 +37,8 @@ pub(super) fn inlined(
         .then(|| (body.iter().flat_map(|one| one.bytes).copied().collect(), next))
 }
 
-/// The instructions of a function that is one piece of code to its return, without references, of no more than so many bytes.
+/// Returns the instructions of a function of at most `limit` bytes that runs straight to its return and has no
+/// references.
 fn straight<'g>(
     graph: &'g Graph,
     program: &GraphProgram,
@@ -63,7 +63,7 @@ fn straight<'g>(
     None
 }
 
-/// Whether an instruction does the same in another function: it has nothing to do with the stack and the return address.
+/// Whether an instruction has the same effect in another function: it uses neither the stack nor the return address.
 fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
     let isa = graph.isa();
     let stack = kflow::bit(isa.stack_pointer()) | isa.link_register().map_or(0, kflow::bit);
@@ -73,7 +73,7 @@ fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
         && !instruction.effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }))
 }
 
-/// Whether a return does nothing else: it takes no arguments off the stack.
+/// Whether a return only returns: it pops no arguments.
 fn only_returns(graph: &Graph, instruction: &Instruction) -> bool {
     if let Some(link) = graph.isa().link_register() {
         return matches!(instruction.effects[..], [Effect::Transfer(Value::Reg { reg, .. })] if reg == link);

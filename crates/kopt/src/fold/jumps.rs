@@ -5,11 +5,11 @@ use kcfg::graph::{Dest, Graph, Target, Terminator};
 use kcfg::index::{FunctionId, NodeId};
 use kisa::BranchKind;
 
-/// How many such blocks are followed one behind the other. A cycle of empty blocks never ends.
+/// Maximum length of a chain of empty blocks. It ends the search in a cycle.
 const MAX_BLOCKS: usize = 16;
 
-/// The terminator of a block whose jump, or taken branch, goes to an empty block of the same function, with the place where
-/// control goes on. `end` is the terminator that it has or will have.
+/// Returns the terminator of a block whose jump or taken branch leads to an empty block of the same function,
+/// redirected to the end of the chain of empty blocks. `end` is its present or future terminator.
 pub(super) fn shortened(
     graph: &Graph,
     fixed: &FixedBitSet,
@@ -28,8 +28,7 @@ pub(super) fn shortened(
     }
 }
 
-/// The terminator of a block whose conditional branch goes to the same place whether it is taken or not, past empty blocks
-/// too.
+/// Returns the new terminator of a block whose conditional branch has equal successors, empty blocks aside.
 pub(super) fn with_one_end(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> Option<Terminator> {
     let Terminator::Branch { branch, taken, next } = &graph.block(node)?.end else { return None };
     let function = graph.function_of(node)?;
@@ -39,7 +38,7 @@ pub(super) fn with_one_end(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> 
         .then_some(Terminator::FallThrough(*next))
 }
 
-/// The successor of an empty block, followed to the end; `None` for another block.
+/// Follows a chain of empty blocks to its end; `None` for another block.
 fn behind(graph: &Graph, fixed: &FixedBitSet, function: FunctionId, dest: &Dest) -> Option<Dest> {
     let mut last = None;
     let mut to = target(graph, dest).filter(|&to| graph.function_of(to) == Some(function))?;
@@ -51,7 +50,7 @@ fn behind(graph: &Graph, fixed: &FixedBitSet, function: FunctionId, dest: &Dest)
     None
 }
 
-/// The node that a branch goes to the beginning of.
+/// Returns the node that a branch enters at its beginning.
 fn target(graph: &Graph, dest: &Dest) -> Option<NodeId> {
     match graph.resolve(dest.target) {
         Some((to, 0)) if dest.offset == 0 && !graph.may_be_replaced(dest.target) => Some(to),

@@ -1,28 +1,28 @@
 /*!
-Pass `fold`: conditional constant propagation over the whole program (Chanet et al. 2007, sections 2.4 and 3.3), and what
-it leaves without use.
+Pass `fold`: conditional constant propagation over the whole program (Chanet et al. 2007, sections 2.4 and 3.3), and
+the removal of instructions that it makes dead.
 
-The known values ([`kflow::propagate`]): the arguments of all callers, the results of functions, and the content of
-memory that live instructions only load from ([`DataUses`]). A variable is thus constant as soon as nothing alive
-writes it or takes its address, whoever has seen to that.
+The known values ([`kflow::propagate`]) are the arguments of all callers, the results of functions, and the content of
+memory that live instructions only load from ([`DataUses`]). So a variable becomes constant as soon as no live code
+writes it or takes its address.
 
 - A conditional branch or a `switch` with one feasible successor becomes a jump, or falls through
   ([`reach`](crate::reach) removes the other successor). A computed call to a known function becomes a direct one. In a
   `switch` with several feasible successors, infeasible slots are redirected to a feasible target. The same happens in
   a `switch` that must precede its table.
-- Instructions whose results nobody needs are removed ([`kflow::Liveness`]), and those that compute a known number become
-  shorter ones. So are stores to variables that nothing alive reads, or has the address of.
+- Instructions with dead results are removed ([`kflow::Liveness`]), and so are stores to variables that are never read
+  and whose address is not taken. Instructions that compute a known number become shorter ones.
 - A function that takes no more bytes than a call replaces the call. A jump to an empty block goes to that block's
   successor, and a branch with equal successors falls through.
 
 Blocks are not changed if they are patched, may fault or trap and are found by their addresses, depend on their own
-address, or are glued to others. Nothing but the instructions that are known to do nothing else is removed. Only loads
-from the frame and from memory that nothing writes are removed. Any other load may be volatile, for example from a
+address, or are glued to others. An instruction is removed only if it is known to have no other effect. Loads are
+removed only if they read the frame or memory that is never written. Any other load may be volatile, for example from a
 device or from a page that a program has protected and polls.
 
-Stores to words of the frame that nothing reads stay, and so does what saves and restores registers that a function no
-longer changes. The cost of this caution for `web-i386`, with a footprint of 2.6 MB after folding: such loads take 37
-bytes, and the computation of their addresses 17, as far as functions never take an address in their frame; other loads
+Dead stores to the frame are kept, and so are saves and restores of registers that a function no longer changes. The
+cost of this caution for `web-i386`, with a footprint of 2.6 MB after folding: dead frame stores take 37 bytes, and the
+computation of their addresses 17, counting only functions that never take an address in their frame. Other dead loads
 take 459.
 */
 
@@ -43,19 +43,19 @@ use crate::report::PassReport;
 use crate::sysargs;
 use block::Folder;
 
-/// How many blocks are looked at one behind the other, while others look at others.
+/// Number of blocks that one worker folds at a time.
 const BLOCKS_AT_ONCE: usize = 1024;
 
-/// What becomes of a block.
+/// A change to a block.
 struct Change {
     node: NodeId,
-    /// Its bytes and references, with the places that move, unless they stay.
+    /// Its bytes and references, with the places that move, unless they are kept.
     contents: Option<(Contents, Vec<(u32, u32)>)>,
-    /// Its terminator, unless that stays.
+    /// Its terminator, unless that is kept.
     end: Option<Terminator>,
 }
 
-/// Folds what is constant. What is found out about functions is remembered for the next round.
+/// Folds constants. The findings about functions are remembered for the next round.
 pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
     let mut report = PassReport::new("fold");
     let (changes, untaken) = {
@@ -99,7 +99,7 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
         }
         (changes, slots::untaken(graph, &program, &reached, &fixed))
     };
-    report.count("slots of jump tables turned", untaken.len() as u64);
+    report.count("jump-table slots redirected", untaken.len() as u64);
     let mut editor = Editor::new(graph, "fold");
     untaken.iter().for_each(|slot| editor.turn_slot(slot.table, slot.slot, slot.like));
     for Change { node, contents, end } in changes {
@@ -116,7 +116,7 @@ pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
     report
 }
 
-/// The nodes that no pass may change: what is patched or found by its address, and what has to lie as it does.
+/// The nodes that must not change: patched, found by address, or bound to their place.
 fn unchangeable(graph: &Graph) -> FixedBitSet {
     let mut fixed = FixedBitSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
@@ -127,7 +127,7 @@ fn unchangeable(graph: &Graph) -> FixedBitSet {
         if let Some(before) = graph.node(node).glued_to {
             fixed.extend([node.get(), before.get()]);
         }
-        // How a function is unwound is said of all of it.
+        // An unwind entry describes a whole function, not one block.
         if graph.is_unwind_entry(node) {
             continue;
         }

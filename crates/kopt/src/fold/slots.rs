@@ -9,15 +9,15 @@ use kflow::Reached;
 
 use crate::switches::shared_tables;
 
-/// A slot that control never takes, and one of the same table that it may take.
+/// A slot that control never takes, and a slot of the same table that it may take.
 pub(super) struct Untaken {
     pub table: TableId,
     pub slot: usize,
     pub like: usize,
 }
 
-/// The slots that control never takes, of tables that serve one jump. Such a jump takes several of the others, or must
-/// precede its table, so that no other jump can replace it.
+/// Finds slots that control never takes, in tables that serve one jump. That jump takes several other slots, or must
+/// precede its table, so that no plain jump can replace it.
 pub(super) fn untaken(
     graph: &Graph,
     program: &GraphProgram<'_>,
@@ -34,7 +34,8 @@ pub(super) fn untaken(
         let (table, slots) = (*table, graph.slots(*table));
         let mut taken = (0..slots.len()).filter(|&slot| reached.taken.get(slot) == Some(&true));
         let Some(like) = taken.next() else { continue };
-        // A distance from the slot itself would be another one from there; one from the beginning of the table is not.
+        // A distance from the slot itself would need another value there; a distance from the beginning of the table
+        // does not.
         let has = |class: RelocClass| slots.iter().all(|slot| slot.class == class);
         let is_plain = match fixed.contains(node.get()) {
             true => has(RelocClass::Literal),

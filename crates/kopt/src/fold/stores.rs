@@ -1,4 +1,4 @@
-//! Stores to variables that nobody reads.
+//! Stores to variables that are never read.
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
@@ -7,8 +7,8 @@ use kcfg::index::NodeId;
 use kflow::{BlockIndex, FLAGS, Instruction, Liveness, Program, Summaries};
 use kisa::Memory;
 
-/// The variables that instructions store to and that nothing reads, neither with a load, nor through the flags of an
-/// instruction that computes the stored value from the old one.
+/// The variables that instructions store to and that nothing reads: neither a load, nor the flags of an instruction
+/// that computes the stored value from the old one.
 pub(super) fn unread(
     graph: &Graph,
     uses: &DataUses,

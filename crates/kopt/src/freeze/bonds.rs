@@ -1,7 +1,7 @@
-//! What keeps blocks of ARM code together, or from being the entry of a region.
+//! Constraints that keep blocks of ARM code together, or keep a block from being the entry of a region.
 //!
-//! Nodes that are glued to a block directly follow it. And a block that control enters between an exclusive load and
-//! its store cannot be entered through a stub, because a stub stores.
+//! A node that is glued to a block directly follows it. A block that control enters between an exclusive load and its
+//! store cannot be entered through a stub, because a stub stores.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Terminator};
@@ -14,18 +14,18 @@ use crate::instrument::exclusive::entered_between;
 
 /// The bonds of all blocks of a graph.
 pub struct Bonds {
-    /// By node, the one that is glued to it.
+    /// For each node, the node that is glued to it.
     behind: FxHashMap<NodeId, NodeId>,
-    /// By node that is glued to another, that one.
+    /// For each glued node, the node before it.
     before: FxHashMap<NodeId, NodeId>,
-    /// Blocks that jump by a table of distances, and where to.
+    /// Blocks that jump by a table of distances, and their targets.
     tables: Vec<(NodeId, Vec<NodeId>)>,
     /// Blocks that control enters between an exclusive load and its store.
     between: FixedBitSet,
 }
 
 impl Bonds {
-    /// Finds them.
+    /// Finds the bonds of a graph.
     pub fn of(graph: &Graph) -> Bonds {
         let (mut behind, mut before) = (FxHashMap::default(), FxHashMap::default());
         let mut tables = Vec::new();
@@ -43,7 +43,7 @@ impl Bonds {
         Bonds { behind, before, tables, between: entered_between(graph) }
     }
 
-    /// These blocks in their order, but each with what is glued to it behind it: data, and others of them.
+    /// Returns these blocks in their order, each followed by the data and the given blocks that are glued to it.
     pub fn with_glued(&self, graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
         let given: FxHashSet<NodeId> = blocks.iter().copied().collect();
         let before = |node: &NodeId| self.before.get(node).copied();
@@ -74,13 +74,13 @@ impl Bonds {
         let entries = regions.iter().map(|region| region.nodes[0]);
         let mut broken: Vec<NodeId> = entries.filter(|entry| self.between.contains(entry.get())).collect();
         let freezes = |node: NodeId| blocks.contains(node.get());
-        // Whether a node lies in the region of another one, and is not its entry.
+        // Whether a node lies in the region of another node and is not its entry.
         let is_inside = |node: NodeId, of: NodeId| {
             let (place, other) = (places.get(&node), places.get(&of));
             matches!((place, other), (Some(&(number, false)), Some(&(same, _))) if number == same)
         };
         for (&front, &behind) in &self.behind {
-            // What was taken along with a block is no block.
+            // A glued node that is not a block is taken along as data.
             let fits = match (freezes(front), graph.block(behind).is_some()) {
                 (true, true) => freezes(behind) && is_inside(behind, front),
                 (true, false) => graph.is_among_code(behind),

@@ -1,12 +1,13 @@
 /*!
-What must not freeze.
+Code and data that must not freeze.
 
-Frozen code and data come back in a page fault, so that nothing may be frozen that runs or is read before a fault can be
-handled, while one is handled, or while the page allocator cannot be asked for a page. Nor may what is patched, because a
-patch goes around the fault, or what may be used by its physical address. The roots are in [`super::marks`], and are found by
-`roots.rs`. From there the edges of control flow are followed: calls, jumps, and functions whose address pinned code
-holds or passes on. Of a call through a pointer it is assumed that it goes where the data says that its function refers to.
-The constant data that pinned code refers to, directly or through other data, is pinned with it.
+Frozen code and data are restored in a page fault. So nothing may be frozen that runs or is read before a fault can be
+handled, during a fault, or while the page allocator cannot supply a page. Patched code must not freeze because a patch
+bypasses the fault, and neither may data that may be used by its physical address. `roots.rs` finds the roots that
+[`super::marks`] lists. From there the search follows the edges of control flow: calls, jumps, and functions whose
+address pinned code holds or passes on. A call through a pointer is assumed to reach every function whose address is in
+the data that the calling function refers to. The constant data that pinned code refers to, directly or through other
+data, is pinned with it.
 */
 
 use std::collections::VecDeque;
@@ -23,30 +24,30 @@ use super::marks::{self, PHYSICAL, Reach, What};
 use super::roots::{Functions, Roots, callee_of, hand_written};
 use super::variables::{Part, Variables};
 
-/// How far data is followed that pinned code refers to: to what a table of pointers names, and to what these name.
+/// Depth to which the data references of pinned code are followed: a table of pointers, its targets, and their targets.
 const DATA_DEPTH: u8 = 2;
 
 /// The size of a memory page in bytes.
 const PAGE_SIZE: u32 = 4096;
 
-/// Why something must not freeze.
+/// The reason why something must not freeze.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reason {
     /// The kernel patches it, so that it must be in memory.
     Patched,
-    /// It is written by hand: nothing is known of the state in which it runs.
+    /// It is hand-written: the state in which it runs is not known.
     HandWritten,
     /// The linker script or another linked object names it, or it must not change.
     Named,
-    /// It thaws what is frozen.
+    /// It takes part in thawing.
     Thaw,
     /// It runs while the page allocator is in use.
     Allocator,
-    /// It runs before what is frozen can come back.
+    /// It runs before anything can be thawed.
     Early,
-    /// It enters the kernel, or handles an exception that may come at any time.
+    /// It enters the kernel, or handles an exception that may occur at any time.
     Exception,
-    /// It stops or starts a processor, or replaces what is in memory.
+    /// It stops or starts a processor, or replaces the contents of memory.
     Power,
     /// It may be used by its physical address, or through another mapping.
     Physical,
@@ -66,7 +67,7 @@ impl Reason {
         Reason::Physical,
     ];
 
-    /// How reports call the number of bytes that are pinned for this reason.
+    /// The name under which reports count the bytes that are pinned for this reason.
     pub fn counted(self) -> &'static str {
         match self {
             Reason::Patched => "bytes pinned: patched by the kernel",
@@ -88,7 +89,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// A node that must not freeze.
+/// A node that is pinned: it must not freeze.
 #[derive(Clone, Copy)]
 struct Pin {
     reason: Reason,
@@ -96,12 +97,12 @@ struct Pin {
     from: Option<NodeId>,
 }
 
-/// What must not freeze in a graph.
+/// The nodes of a graph that must not freeze.
 pub struct Closure {
     pins: Vec<Option<Pin>>,
 }
 
-/// Records of [`super::marks`] that match nothing, so that the closure would be too small.
+/// Records of [`super::marks`] that match nothing, which would make the closure too small.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unmatched(Vec<&'static str>);
 
@@ -109,7 +110,7 @@ impl fmt::Display for Unmatched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "this kernel has no {}, from which follows what must not be absent; only Linux 6.1 and 6.12 are known",
+            "this kernel has no {}, which identifies code that must not freeze; only Linux 6.1 and 6.12 are supported",
             self.0.join(", no ")
         )
     }
@@ -118,7 +119,8 @@ impl fmt::Display for Unmatched {
 impl std::error::Error for Unmatched {}
 
 impl Closure {
-    /// Finds what must not freeze. In a user program, that is only what is written by hand or named from outside.
+    /// Finds the nodes that must not freeze. In a user program, only hand-written code and externally named nodes are
+    /// pinned.
     ///
     /// # Errors
     /// If the graph is a kernel and lacks something that every kernel has.
@@ -141,12 +143,12 @@ impl Closure {
         Ok(Closure { pins: search.pins })
     }
 
-    /// Why a node must not freeze; `None` if it may.
+    /// Returns the reason why a node must not freeze; `None` if it may.
     pub fn reason(&self, node: NodeId) -> Option<Reason> {
         self.pins[node.get()].map(|pin| pin.reason)
     }
 
-    /// How a pinned node was reached, from a root to the node.
+    /// Returns the path by which a pinned node was reached, from a root to the node.
     pub fn chain(&self, node: NodeId) -> Vec<NodeId> {
         let mut chain = vec![node];
         while let Some(from) = chain.last().and_then(|last| self.pins[last.get()]?.from) {
@@ -162,19 +164,19 @@ struct Search<'g> {
     graph: &'g Graph,
     edges: &'g Edges<'g>,
     pins: Vec<Option<Pin>>,
-    /// Code whose edges are to be followed, and what for.
+    /// Code whose edges are still to be followed, and the reason.
     worklist: VecDeque<(NodeId, Reason)>,
-    /// Blocks behind which a root ends ([`Reach::UpTo`]).
+    /// Blocks at which a root ends ([`Reach::UpTo`]).
     cuts: FxHashSet<NodeId>,
-    /// Functions that are not followed into.
+    /// Functions that the search does not enter.
     stops: FxHashSet<NodeId>,
     variables: &'g Variables<'g>,
-    /// Data that has been followed.
+    /// Data whose references have been followed.
     parts: FxHashSet<Part>,
 }
 
 impl Search<'_> {
-    /// Pins one node. Returns whether it was free.
+    /// Pins one node. Returns whether it was not pinned before.
     fn pin(&mut self, node: NodeId, reason: Reason, from: Option<NodeId>) -> bool {
         let pin = &mut self.pins[node.get()];
         let free = pin.is_none();
@@ -184,7 +186,7 @@ impl Search<'_> {
         free
     }
 
-    /// Pins what stays in every program.
+    /// Pins the nodes that never freeze in any program.
     fn pin_places(&mut self) {
         let graph = self.graph;
         for id in graph.node_ids() {
@@ -216,7 +218,7 @@ impl Search<'_> {
         }
     }
 
-    /// Pins what a kernel needs.
+    /// Pins the nodes that a kernel needs.
     fn pin_kernel(&mut self) -> Result<(), Unmatched> {
         let functions = Functions::of(self.graph);
         let roots = Roots { graph: self.graph, edges: self.edges, variables: self.variables, functions };
@@ -226,7 +228,7 @@ impl Search<'_> {
         self.stops = marks::stops(machine).flat_map(|stop| functions.named(stop.function)).collect();
         for mark in marks::marks(machine) {
             let found = roots.of(mark, &mut self.cuts);
-            // A function that is there has to call what ends the root.
+            // An existing function has to call the function that ends the root.
             let is_there = match (mark.what, mark.reach) {
                 (What::Function(names), Reach::UpTo(_)) => !functions.named(names).is_empty(),
                 _ => false,
@@ -262,10 +264,11 @@ impl Search<'_> {
             self.edges.for_each(node, |edge| {
                 let Destination::Node(to) = edge.to else { return };
                 match edge.kind {
-                    // What is behind a cut, and what it calls, is left out.
+                    // The code after a cut, and the callees of the cut, are left out.
                     EdgeKind::Call | EdgeKind::NoReturn | EdgeKind::Return | EdgeKind::TailCall if cut => {}
                     EdgeKind::Site => targets.extend(self.goes_by_entry(to)),
-                    // What a literal holds counts as what the code holds, and so do the cases of a table of addresses.
+                    // The addresses in a literal count as held by the code, and so do the cases of a table of
+                    // addresses.
                     EdgeKind::Data if self.graph.is_among_code(to) => {
                         targets.extend(self.held_by_literal(to))
                     }
@@ -281,14 +284,14 @@ impl Search<'_> {
                     continue;
                 }
                 self.pin(to, reason, Some(node));
-                // What another root has pinned alone is followed as well.
+                // A node that another root has pinned alone is followed as well.
                 self.worklist.push_back((to, reason));
                 self.pin_data(to, reason);
             }
         }
     }
 
-    /// The code to which an entry of a table leads from its site: a fixup, or what replaces the site.
+    /// The code that an entry of a table adds to its site: a fixup, or a replacement of the site.
     fn goes_by_entry(&self, entry: NodeId) -> Vec<NodeId> {
         let graph = self.graph;
         let life = graph.chunk(entry).map(|chunk| chunk.life);
@@ -307,7 +310,7 @@ impl Search<'_> {
             .filter(|&to| is_code(self.graph, to))
     }
 
-    /// Whether code ends in a call or jump through a pointer, or may, on a condition.
+    /// Whether code ends in a call or jump through a pointer, or may do so on a condition.
     fn calls_by_pointer(&self, node: NodeId) -> bool {
         let end = self.graph.block(node).map(|block| &block.end);
         matches!(
@@ -316,7 +319,8 @@ impl Search<'_> {
         )
     }
 
-    /// The functions whose addresses lie in the data that the function of a block means, or in what that data refers to.
+    /// The functions whose addresses are in the data that a block's function refers to, or in the data that this data
+    /// refers to.
     fn held_by_data_of(&self, node: NodeId) -> Vec<NodeId> {
         let blocks = match self.graph.function_of(node) {
             Some(function) => self.graph.function(function).blocks.as_slice(),
@@ -331,7 +335,7 @@ impl Search<'_> {
         held
     }
 
-    /// Pins the data that code means, and what that refers to.
+    /// Pins the data that code refers to, and the data that this data refers to.
     fn pin_data(&mut self, code: NodeId, reason: Reason) {
         let mut level: Vec<(NodeId, Part)> =
             self.variables.of_code(code).into_iter().map(|part| (code, part)).collect();
@@ -347,9 +351,10 @@ impl Search<'_> {
         }
     }
 
-    /// Pins data that may be used by its physical address: what is aligned to a page, what is named with an offset that
-    /// leads out of it (as the distance of virtual from physical addresses does), and what a function refers to that calls
-    /// one which takes an address to translate it, or, on ARM, translates one itself: the kernel patches the distance in there.
+    /// Pins data that may be used by its physical address: data that is aligned to a page; data that is named with an
+    /// offset outside of it (such as the distance of virtual from physical addresses); and the data of functions that
+    /// call a translator of addresses or, on ARM, translate addresses themselves (the kernel patches the distance into
+    /// them).
     fn pin_physical(&mut self, functions: &Functions<'_>) {
         let graph = self.graph;
         let translators: FxHashSet<NodeId> = PHYSICAL.iter().flat_map(|name| functions.named(name)).collect();

@@ -4,12 +4,12 @@ section 4; here by memory page, and with data).
 
 The plan's section `frozen` lists functions, parts of functions, and parts of data sections. The nodes that may freeze
 ([`closure`]) are moved ([`select`]): code to `.kshrink.frozen.text`, data to `.kshrink.frozen.rodata`, in the order of
-the link, so that one source file thaws together. Nodes that every boot uses go to `.kshrink.frozen.text.boot` and
-`.kshrink.frozen.rodata.boot`. Nothing else changes: linked like any other section, each does what it did before. Equal
-strings among frozen data are merged, as by a linker that merges strings.
+the link, so that one source file thaws together. Nodes that every boot uses move to `.kshrink.frozen.text.boot` and
+`.kshrink.frozen.rodata.boot`. Linked like any other section, each keeps its behaviour. Equal strings among frozen data
+are merged, as a linker merges strings.
 
-By mechanism `stub`, code alone freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. Users
-of a region use a jump to it, its stub ([`stubs`]), in a section that does not freeze.
+With mechanism `stub`, only code freezes, in [`regions`] that are a section each, `.kshrink.frozen.text.NUMBER`. Users
+of a region call or jump to its stub ([`stubs`]), a jump to the region in a section that does not freeze.
 */
 
 mod bonds;
@@ -51,7 +51,7 @@ pub const BOOT_RODATA: &str = ".kshrink.frozen.rodata.boot";
 /// The suffix of the names of frozen parts of functions.
 const PART: &str = "frozen";
 
-/// Moves what freezes.
+/// Moves the selected code and data to the frozen sections.
 pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let mut report = PassReport::new("freeze");
     let Some(frozen) = &plan.frozen else {
@@ -75,7 +75,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     }
     wanted.nodes.difference_with(&bound);
     for name in &wanted.unknown {
-        report.keep(name, "the plan wants it frozen, but this program has no such code or data");
+        report.keep(name, "the plan lists it as frozen, but this program has no such code or data");
     }
     let selection =
         Selection::of(graph, &wanted.nodes, &closure, frozen.mechanism, frozen.minimum.map(u64::from));
@@ -111,7 +111,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     for part in &selection.parts {
         for nodes in [&part.ordinary, &part.frozen] {
             let inverted = invert_branches(graph, nodes, |node| nodes.contains(&node));
-            report.count("branches turned round", inverted);
+            report.count("branches inverted", inverted);
         }
     }
     let named: Vec<ColdPart> = selection.parts.into_iter().filter_map(|part| part.out_of_line).collect();
@@ -119,7 +119,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report
 }
 
-/// Splits groups of adjacent nodes into groups with a node that is used at boot, and the others.
+/// Splits groups of adjacent nodes: first the groups with a node that is used at boot, then the others.
 fn by_use_at_boot<'n>(
     groups: impl Iterator<Item = &'n [NodeId]>,
     at_boot: &FixedBitSet,

@@ -1,19 +1,19 @@
 /*!
-Partitioning code into regions that are entered at one place each (Chanet et al. 2007, section 4.3).
+Partitioning code into regions with a single entry (Chanet et al. 2007, section 4.3).
 
-A region is frozen as one. Only its first block, the *entry*, may be used from elsewhere: through a stub that stays. So
-a block begins a region if its address is taken, if a block that does not freeze leads to it, or if two regions do. All
-else belongs to the region that leads to it, also across functions: a function that one region alone calls is part of
-that. A region therefore consists of the blocks that its entry dominates, in the graph of freezing nodes with a root
-before every required entry. A region that exceeds a page, which is the most that thawing has room for, is cut at
+A region freezes as one unit. Only its first block, the *entry*, may be used from elsewhere, through a stub that does
+not freeze. So a block starts a region if its address is taken, if a block that does not freeze leads to it, or if two
+regions do. Any other block belongs to the region that leads to it, also across functions: a function that only one
+region calls is part of that region. A region therefore consists of the blocks that its entry dominates, in the graph
+of freezing nodes with a root before every required entry. Thawing has room for one page; a larger region is cut at
 subtrees of the dominator tree.
 
-A region is worth it if `K + γS < S`: S is its size, γ what of that is left when it is packed, and K what a region takes
-besides. Blocks of regions that are not worth it stay, so that what they lead to becomes an entry, and all is partitioned
-anew. So do blocks that other blocks (`bonds.rs`) keep from being where they are.
+A region is worth freezing if `K + γS < S`, where S is its size, γ the packed fraction of S, and K the fixed cost of a
+region. Blocks of other regions do not freeze. Their successors become entries, and everything is partitioned again.
+Blocks also do not freeze if other blocks (`bonds.rs`) keep them in their place.
 
-Literals of ARM code go with the region that alone reads them. Of others, lowering gives each region a copy (`lower/near.rs`
-of kcfg).
+Literals of ARM code move with the region if no other code reads them. Lowering gives each region a copy of the other
+literals (`lower/near.rs` of kcfg).
 */
 
 use fixedbitset::FixedBitSet;
@@ -32,11 +32,11 @@ use super::select::size;
 use crate::layout::split::growth;
 use crate::unwinding;
 
-/// What a region takes in the packed file besides its stream: its entry in the index (4 bytes), and the beginning and end of
+/// Size of a region in the packed file besides its stream: its entry in the index (4 bytes), and the start and end of
 /// the stream (4; docs/frozen-format.md).
 const IN_FILE: u64 = 8;
 
-/// What a region takes packed, in percent of its size, without [`IN_FILE`], as measured on kernels (docs/freezing.md).
+/// Packed size of a region in percent, without [`IN_FILE`], as measured on kernels (docs/freezing.md).
 fn packed_percent(graph: &Graph, region: &Region) -> u64 {
     match (graph.machine, graph.encoding(region.nodes[0])) {
         (Machine::Arm, Encoding::Thumb) => 62,
@@ -53,29 +53,29 @@ fn stub_size(isa: &dyn Rewritable, encoding: Encoding) -> u64 {
     stub.len() as u64
 }
 
-/// The most bytes of a region, by the sizes of blocks in the input with longer branches where they leave. The rest of a page
-/// is for what these do not tell, and for what the runtime keeps there.
+/// Maximum size of a region, from the sizes of blocks in the input, with longer branches where they leave. The rest of
+/// the page is a reserve for growth, and for the runtime's own data there.
 const LARGEST: u64 = 3600;
 
-/// A part of the code that freezes as one.
+/// A part of the code that freezes as one unit.
 pub struct Region {
-    /// Its blocks in the order that they shall have, the entry first, with the data that is glued to them and the literals that
-    /// they alone read.
+    /// Its blocks in their final order, the entry first, with the data that is glued to them and the literals that only
+    /// they read.
     pub nodes: Vec<NodeId>,
-    /// Their size in bytes, with the branches that leave it in their long form, and the literals that they read.
+    /// Their size in bytes, with the long form of branches that leave it, and with the literals that they read.
     pub bytes: u64,
 }
 
 impl Region {
-    /// The function that it ends with.
+    /// The function of its last node.
     fn last_owner(&self, graph: &Graph) -> Option<FunctionId> {
         self.nodes.last().and_then(|&last| graph.owner(last))
     }
 }
 
-/// Partitions what may freeze of some blocks, given as a set of bits. Regions stand in the order of their entries, those that
-/// are unwound alike together. With a `minimum`, regions of so many bytes freeze and smaller ones do not; without, those that
-/// are worth it.
+/// Partitions blocks, given as a set of bits, into the regions that freeze. Regions are ordered by their entries and
+/// grouped by unwind information. With a `minimum`, regions of at least that many bytes freeze and smaller ones do not;
+/// without it, a region freezes if that saves memory.
 pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -> Vec<Region> {
     let uses = Uses::of(graph);
     let bonds = Bonds::of(graph);
@@ -111,7 +111,7 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
             uses.add_literals(graph, &mut regions);
             let word =
                 |region: &Region| graph.owner(region.nodes[0]).map(|function| uses.words[function.get()]);
-            // An entry about code also covers the code after it, if it is the same.
+            // An unwind entry also covers the following code, if that has the same unwind information.
             regions.sort_by_key(|region| {
                 (word(region), graph.owner(region.nodes[0]) != region.last_owner(graph))
             });
@@ -123,12 +123,12 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
     }
 }
 
-/// Whether a node is data that instructions read by its distance, and that need not lie behind one of them.
+/// Whether a node is data that instructions read by its distance, and that need not follow a particular instruction.
 fn is_literal(graph: &Graph, node: NodeId) -> bool {
     graph.is_among_code(node) && graph.node(node).glued_to.is_none()
 }
 
-/// Size in bytes of the literals that nodes read, each once.
+/// Size in bytes of the literals that nodes read, each counted once.
 fn literals(graph: &Graph, nodes: &[NodeId]) -> u64 {
     let refs = nodes.iter().flat_map(|&node| graph.refs_of(node));
     let near = refs.filter(|reference| reference.class == RelocClass::Literal);
@@ -141,17 +141,17 @@ fn literals(graph: &Graph, nodes: &[NodeId]) -> u64 {
     read.into_iter().map(|literal| size(graph, literal)).sum()
 }
 
-/// Who uses the blocks of a graph.
+/// The uses of the blocks of a graph.
 struct Uses {
-    /// Pairs of a block and one that it leads to or calls.
+    /// Pairs of a block and a block that it leads to or calls.
     edges: Vec<(NodeId, NodeId)>,
-    /// Blocks whose address is used otherwise.
+    /// Blocks whose address is used in another way.
     taken: FixedBitSet,
-    /// Blocks of which a place behind the first byte is used, or whose bytes are patched, so that they cannot freeze.
+    /// Blocks that cannot freeze, because something refers to their inside or their bytes are patched.
     inside: FixedBitSet,
-    /// Where each node comes in the link.
+    /// The position of each node in the link.
     rank: Vec<u32>,
-    /// How each function is unwound, as far as a word says it.
+    /// The unwind word of each function, if it has one.
     words: Vec<Option<u32>>,
 }
 
@@ -171,7 +171,7 @@ impl Uses {
         for id in graph.node_ids().filter(|&id| graph.node(id).live) {
             if let Some(block) = graph.block(id) {
                 for_each_successor(graph, &block.end, |to| uses.edges.push((id, to)));
-                // A jump by a table may fall through to what is glued to it.
+                // A jump by a table may fall through to the node that is glued to it.
                 uses.edges.extend(graph.node(id).glued_to.map(|before| (before, id)));
             }
             for reference in graph.refs_of(id) {
@@ -189,15 +189,15 @@ impl Uses {
         let bit = if graph.encoding(to) == Encoding::Thumb { addend & 1 } else { 0 };
         let at = i64::from(inside) + addend - bit;
         match (role, graph.chunk(from).map(|chunk| chunk.life)) {
-            // A trap is found by the address in the kernel that the runtime tells for that of the thawed instruction, and so is
-            // what code is unwound by.
+            // The runtime translates the address of a thawed instruction to its kernel address. A trap is found by that
+            // address, and so is the unwind information.
             (
                 Role::Site,
                 Some(Life::Site(TableKind::Bug | TableKind::ExceptionTable | TableKind::UnwindIndex)),
             ) => {}
-            // Distances: the jump by the table leads there.
+            // The jump by the table already leads there.
             (Role::Slot(_), _) if class == RelocClass::Literal => {}
-            // A literal goes where it is read. An instruction may compute the address of code near by as well.
+            // A literal moves with its reader. An instruction may also compute the address of nearby code.
             (_, None) if class == RelocClass::Literal && graph.is_among_code(to) => {}
             (_, None) if class == RelocClass::Literal => self.inside.extend([from.get(), to.get()]),
             (Role::Site, Some(Life::Site(TableKind::FunctionList | TableKind::ErrorInjection)))
@@ -211,14 +211,14 @@ impl Uses {
         }
     }
 
-    /// Adds to regions the literals that they alone read, where these lie in the input.
+    /// Adds to each region the literals of the input that no other code reads.
     fn add_literals(&self, graph: &Graph, regions: &mut [Region]) {
         let places: FxHashMap<NodeId, usize> = regions
             .iter()
             .enumerate()
             .flat_map(|(number, region)| region.nodes.iter().map(move |&node| (node, number)))
             .collect();
-        // By literal, the region that reads it; `None` if others do as well.
+        // For each literal, the region that reads it; `None` if other code reads it as well.
         let mut readers: FxHashMap<NodeId, Option<usize>> = FxHashMap::default();
         for id in graph.node_ids().filter(|&id| graph.node(id).live) {
             let place = places.get(&id).copied();
@@ -243,8 +243,8 @@ impl Uses {
         }
     }
 
-    /// Puts the nodes of a region, but for the first ones, in their order: what is left of the function that it begins with, then
-    /// the others, those that are unwound alike together, each as in the link.
+    /// Sorts the nodes of a region after the first ones: first the rest of the function that it begins with, then the
+    /// others, grouped by unwind information, each in the order of the link.
     fn sort_behind(&self, graph: &Graph, nodes: &mut [NodeId], first: usize) {
         let begun = graph.owner(nodes[0]);
         nodes[first..].sort_by_key(|&node| {
@@ -254,7 +254,7 @@ impl Uses {
         });
     }
 
-    /// By how many bytes the code that stays grows because a region is moved away.
+    /// Bytes by which the remaining code grows if a region is moved away.
     fn growth(&self, graph: &Graph, region: &Region) -> u64 {
         let entry = region.nodes[0];
         let first = self.edges.partition_point(|&(_, to)| to < entry);
@@ -265,16 +265,16 @@ impl Uses {
     }
 }
 
-/// The dominator tree of what freezes.
+/// The dominator tree of the blocks that freeze.
 struct Tree {
-    /// The blocks by their numbers in the tree, each behind the one that dominates it.
+    /// The blocks by their numbers in the tree, each after its dominator.
     nodes: Vec<NodeId>,
-    /// For each, the block that dominates it; `None` for entries.
+    /// For each block, its dominator; `None` for entries.
     parents: Vec<Option<usize>>,
 }
 
 impl Tree {
-    /// Computes it. Blocks to which no entry leads do not freeze, and are removed from `blocks`.
+    /// Computes the tree. Blocks that no entry reaches do not freeze, and are removed from `blocks`.
     fn of(graph: &Graph, uses: &Uses, blocks: &mut FixedBitSet, cuts: &FixedBitSet) -> Tree {
         loop {
             let mut flow: DiGraph<NodeId, ()> = DiGraph::new();
@@ -312,7 +312,7 @@ impl Tree {
         }
     }
 
-    /// Puts blocks behind those that dominate them.
+    /// Orders blocks so that each comes after its dominator.
     fn ordered(blocks: &FixedBitSet, parent: impl Fn(NodeId) -> Option<NodeId>) -> Tree {
         let mut children: FxHashMap<Option<NodeId>, Vec<NodeId>> = FxHashMap::default();
         for node in blocks.ones().map(NodeId::from) {
@@ -333,7 +333,7 @@ impl Tree {
         }
     }
 
-    /// The blocks that have to become entries so that no region is too large.
+    /// The blocks that have to become entries to keep every region small enough.
     fn cuts(&self, graph: &Graph, blocks: &FixedBitSet) -> Vec<NodeId> {
         let weight = |&node: &NodeId| {
             size(graph, node)

@@ -1,6 +1,5 @@
 /*!
-The search for the roots of [`super::closure`]: from the records of [`super::marks`], which say by name what must not freeze,
-to the code of a kernel.
+Finds the roots of [`super::closure`]: the code of a kernel that the records of [`super::marks`] name.
 */
 
 use kcfg::HAND_WRITTEN;
@@ -13,7 +12,7 @@ use super::closure::is_code;
 use super::marks::{Mark, Reach, What};
 use super::variables::Variables;
 
-/// Where roots are looked for.
+/// The data that roots are searched in.
 pub(super) struct Roots<'g> {
     pub(super) graph: &'g Graph,
     pub(super) edges: &'g Edges<'g>,
@@ -22,7 +21,7 @@ pub(super) struct Roots<'g> {
 }
 
 impl Roots<'_> {
-    /// The code that a record names. Blocks behind which a root ends are added to `cuts`.
+    /// Returns the code that a record names. Blocks at which a root ends are added to `cuts`.
     pub(super) fn of(&self, mark: &Mark, cuts: &mut FxHashSet<NodeId>) -> Vec<NodeId> {
         let functions = &self.functions;
         let graph = self.graph;
@@ -63,7 +62,7 @@ impl Roots<'_> {
         }
     }
 
-    /// The entries of functions whose addresses are taken by those that call one of these.
+    /// The entries of functions whose addresses are taken by callers of one of these functions.
     fn given_to(&self, callees: &[NodeId]) -> Vec<NodeId> {
         let graph = self.graph;
         let calls = |&node: &NodeId| callee_of(graph, node).is_some_and(|callee| callees.contains(&callee));
@@ -81,7 +80,7 @@ impl Roots<'_> {
             .collect()
     }
 
-    /// The functions in the data to which the data of sections of these names refers.
+    /// The functions in the data that the data of these sections, separated by `|`, refers to.
     fn operations_of(&self, sections: &str) -> Vec<NodeId> {
         let graph = self.graph;
         let refs = |node: NodeId| graph.refs_of(node).iter().filter_map(|to| graph.resolve_node(to.target));
@@ -92,8 +91,8 @@ impl Roots<'_> {
         operations.filter(|&to| is_code(graph, to) && graph.node(to).live).collect()
     }
 
-    /// The blocks of a function that run before it calls one of these, directly or through a pointer that data holds; none
-    /// if it does not. What is behind is cut off: the blocks that call are added to `cuts`.
+    /// The blocks of a function that run before it calls one of these, directly or through a pointer in data; none if
+    /// it does not. The calling blocks are added to `cuts`, because the root ends there.
     fn up_to(&self, entry: NodeId, callees: &[NodeId], cuts: &mut FxHashSet<NodeId>) -> Vec<NodeId> {
         let graph = self.graph;
         let Some(function) = graph.function_of(entry) else { return Vec::new() };
@@ -144,7 +143,7 @@ pub(super) fn callee_of(graph: &Graph, id: NodeId) -> Option<NodeId> {
     graph.resolve_node(target)
 }
 
-/// The code that is written by hand.
+/// The hand-written code.
 pub(super) fn hand_written(graph: &Graph) -> impl Iterator<Item = NodeId> {
     let opaque = graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN);
     opaque.map(|opaque| opaque.node).filter(|&node| is_code(graph, node))
@@ -158,8 +157,8 @@ fn is_object(path: &str, end: &str) -> bool {
         .is_some_and(|before| before.is_empty() || before.ends_with(['/', '(']))
 }
 
-/// The entries of functions, by what the source calls them: compilers add a dot and more to the name of a changed copy or of
-/// a part.
+/// The entries of functions by their names in the source: compilers append a dot and a suffix to the name of a changed
+/// copy or of a part.
 pub(super) struct Functions<'g> {
     by_name: FxHashMap<&'g str, Vec<NodeId>>,
 }
@@ -177,7 +176,7 @@ impl<'g> Functions<'g> {
         Functions { by_name }
     }
 
-    /// The functions of one of these names, which `|` separates.
+    /// The functions with one of these names, separated by `|`.
     pub(super) fn named(&self, names: &str) -> Vec<NodeId> {
         names.split('|').flat_map(|name| self.by_name.get(name).into_iter().flatten()).copied().collect()
     }

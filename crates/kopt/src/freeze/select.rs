@@ -1,8 +1,8 @@
-//! Selecting what freezes, of what is wanted.
+//! Selection of the wanted nodes that freeze.
 //!
-//! By page, a function freezes whole if all of it is wanted, and otherwise by its blocks. A run of blocks stays where it is
-//! if the branches around it would grow by more than freezing it saves. By stub, code freezes in regions ([`partition`]), and
-//! data does not freeze.
+//! With mechanism `page`, a function freezes whole if all of it is wanted, and block by block otherwise. A run of
+//! blocks does not freeze if the branches around it would grow by more than freezing saves. With mechanism `stub`, code
+//! freezes in regions ([`partition`]), and data does not freeze.
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHT_PROGBITS};
@@ -18,35 +18,35 @@ use crate::layout;
 use crate::layout::hot_cold::move_together;
 use crate::layout::split::{ColdPart, Splitter, cold_runs, cost, refers_to};
 
-/// What frozen code takes packed, in percent of its size, with all that unpacking it takes: the row of the coder's
-/// measurements in docs/frozen-format.md, rounded up.
+/// Packed size of frozen code in percent, including all that unpacking needs: the row of the coder's measurements in
+/// docs/frozen-format.md, rounded up.
 const PACKED_PERCENT: u64 = 55;
 
-/// What the branches of a frozen run back into ordinary code take packed, in bytes.
+/// Packed size, in bytes, of the branches from a frozen run back into ordinary code.
 const WAY_BACK: u64 = 3;
 
-/// What freezes.
+/// The nodes that freeze.
 #[derive(Default)]
 pub struct Selection {
-    /// Code, in the order that it shall have.
+    /// Code, in its final order.
     pub code: Vec<NodeId>,
-    /// Read-only data, in the order that it shall have.
+    /// Read-only data, in its final order.
     pub data: Vec<NodeId>,
     /// The functions that freeze in part.
     pub parts: Vec<Part>,
-    /// By stub, the regions that the code consists of, in its order.
+    /// With mechanism `stub`, the regions of the code, in order.
     pub regions: Vec<Region>,
-    /// How many functions freeze whole.
+    /// Number of functions that freeze whole.
     pub functions: u64,
     /// Bytes of code that freeze.
     pub code_bytes: u64,
     /// Bytes of data that freeze.
     pub data_bytes: u64,
-    /// Bytes of wanted code that stay because longer branches would take more.
+    /// Bytes of wanted code that do not freeze because longer branches would take more.
     pub inline_bytes: u64,
-    /// Bytes that were wanted and must not freeze, by reason.
+    /// Bytes of wanted nodes that must not freeze, by reason.
     pub pinned: IndexMap<Reason, u64>,
-    /// Functions that would freeze in part and cannot be split, and why.
+    /// Functions that would freeze in part but cannot be split, and the reason.
     pub whole: Vec<(NodeId, &'static str)>,
 }
 
@@ -54,15 +54,15 @@ pub struct Selection {
 pub struct Part {
     /// The blocks that do not freeze, in their order.
     pub ordinary: Vec<NodeId>,
-    /// The blocks that do, in their order.
+    /// The blocks that freeze, in their order.
     pub frozen: Vec<NodeId>,
-    /// The frozen part, unless the function is entered there, so that it has the name.
+    /// The frozen part; `None` if the function's entry is in it, which then has the name already.
     pub out_of_line: Option<ColdPart>,
 }
 
 impl Selection {
-    /// Selects of the wanted nodes those that may freeze. `minimum` is the smallest size of a region in bytes, where regions
-    /// are not weighed one by one.
+    /// Selects the wanted nodes that may freeze. `minimum` is the smallest size of a region in bytes; without it,
+    /// regions are weighed one by one.
     pub fn of(
         graph: &Graph,
         wanted: &FixedBitSet,
@@ -105,7 +105,7 @@ impl Selection {
         for section in graph.sections.iter().filter(|section| holds_frozen_code(graph, section)) {
             for nodes in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
                 let all: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
-                // Data among the instructions goes where these do.
+                // Data among instructions moves with them.
                 let live: Vec<NodeId> =
                     all.iter().copied().filter(|&node| !graph.is_among_code(node)).collect();
                 let may: Vec<NodeId> = live
@@ -141,7 +141,7 @@ impl Selection {
         }
     }
 
-    /// Selects of a function, or of code that is glued together.
+    /// Selects nodes of a function, or of code that is glued together.
     fn function(
         &mut self,
         graph: &Graph,
@@ -151,7 +151,7 @@ impl Selection {
         nodes: &[NodeId],
     ) {
         let all: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
-        // Literals go where they are read.
+        // Literals move with their readers.
         let (literals, live): (Vec<NodeId>, Vec<NodeId>) =
             all.iter().partition(|&&node| graph.is_among_code(node));
         let mut stays: Vec<bool> =
@@ -197,16 +197,16 @@ impl Selection {
         self.parts.push(Part { ordinary, frozen, out_of_line });
     }
 
-    /// Adds code to what freezes.
+    /// Adds code to the selection.
     fn take(&mut self, graph: &Graph, nodes: &[NodeId]) {
         self.code_bytes += nodes.iter().map(|&node| size(graph, node)).sum::<u64>();
         self.code.extend(nodes);
     }
 
-    /// Selects data that is glued together, as a whole.
+    /// Selects data that is glued together, all or nothing.
     fn piece(&mut self, graph: &Graph, wanted: &FixedBitSet, closure: &Closure, nodes: &[NodeId]) {
         let live: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
-        // Every node is asked, so that the reasons are counted for each.
+        // Every node is checked, so that each is counted under its reason.
         let free = live.iter().filter(|&&node| self.may_freeze(graph, wanted, closure, node)).count();
         if free == live.len() {
             self.data_bytes += live.iter().map(|&node| u64::from(graph.node(node).size)).sum::<u64>();
@@ -214,7 +214,7 @@ impl Selection {
         }
     }
 
-    /// Whether a node is wanted and may freeze; what must not is counted.
+    /// Whether a node is wanted and may freeze. Counts wanted nodes that must not.
     fn may_freeze(&mut self, graph: &Graph, wanted: &FixedBitSet, closure: &Closure, node: NodeId) -> bool {
         if !wanted.contains(node.get()) {
             return false;
@@ -234,7 +234,7 @@ pub fn size(graph: &Graph, node: NodeId) -> u64 {
     u64::from(graph.size_with_branch(node))
 }
 
-/// Whether code of a section may freeze: the linker script keeps other classes of code apart because they are freed,
+/// Whether code of a section may freeze. The linker script separates other classes of code because they are freed or
 /// patched, or run where nothing may fault.
 pub fn holds_frozen_code(graph: &Graph, section: &Section) -> bool {
     let flags = section.flags;
@@ -256,7 +256,7 @@ pub fn holds_frozen_data(graph: &Graph, section: &Section) -> bool {
         && graph.world.rule(&section.name, section.kind, flags) == Rule::Data
 }
 
-/// Whether code has a branch to code elsewhere that reaches only a few bytes.
+/// Whether code has a branch of short range to other code.
 fn leaves_by_short_branch(graph: &Graph, nodes: &[NodeId]) -> bool {
     nodes.iter().any(|&node| {
         graph.refs_of(node).iter().any(|reference| {

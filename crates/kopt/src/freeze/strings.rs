@@ -9,10 +9,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::report::PassReport;
 
-/// Of equal strings among these nodes, keeps the first and redirects the references to the others. Returns the nodes that
-/// are left.
+/// Keeps the first of equal strings among these nodes and redirects the references to the others. Returns the remaining
+/// nodes.
 pub fn merge(graph: &mut Graph, nodes: &[NodeId], report: &mut PassReport) -> Vec<NodeId> {
-    // What has a name may be compared by its address.
+    // A string with a name may be compared by its address.
     let named = graph.symbols.iter().filter_map(|symbol| match symbol.place {
         SymbolPlace::Node(node, _) => Some(node),
         _ => None,

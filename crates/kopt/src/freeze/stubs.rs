@@ -1,4 +1,4 @@
-//! Putting regions into sections of their own, behind stubs (Chanet et al. 2007, section 4.4).
+//! Placement of regions in sections of their own, entered through stubs (Chanet et al. 2007, section 4.4).
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Block, Contents, Dest, Editor, Graph, NodeKind, Section, Target, Terminator};
@@ -11,11 +11,11 @@ use crate::layout::name_parts;
 use crate::layout::split::ColdPart;
 use crate::report::PassReport;
 
-/// The section of the stubs: one behind the other, in the order of the regions, each a jump in its long form, behind an
-/// instruction that saves the link register where a call changes that.
+/// The section of the stubs, in the order of the regions. Each stub is a jump in its long form, after an instruction
+/// that saves the link register where a call changes that register.
 pub const STUBS: &str = ".text.unlikely.kshrink";
 
-/// Moves the regions that are selected, and redirects all that uses their entries to stubs.
+/// Moves the selected regions, and redirects all uses of their entries to stubs.
 pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) {
     if selection.regions.is_empty() {
         return;
@@ -54,7 +54,7 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
     let parts = selection.parts.iter().map(|part| &part.ordinary);
     for nodes in parts.chain(selection.regions.iter().map(|region| &region.nodes)) {
         let inverted = invert_branches(graph, nodes, |node| nodes.contains(&node));
-        report.count("branches turned round", inverted);
+        report.count("branches inverted", inverted);
     }
     let named: Vec<ColdPart> = selection
         .regions
@@ -67,7 +67,7 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
     name_parts(graph, &named, PART);
 }
 
-/// Makes the branches of a region to its own entry go there, and not to its stub.
+/// Redirects the branches of a region to its own entry from the stub to the entry.
 fn enter_directly(graph: &mut Graph, nodes: &[NodeId], stub: NodeId) {
     let entry = nodes[0];
     for &node in nodes {

@@ -1,4 +1,4 @@
-//! Which part of a piece of data a reference means: the variable that its address lies in, by the symbols.
+//! The part of a data node that a reference means: the variable at its address, found by symbols.
 
 use std::ops::Range;
 
@@ -14,16 +14,16 @@ use super::closure::is_code;
 /// The variables of a graph.
 pub struct Variables<'g> {
     graph: &'g Graph,
-    /// By node, the places of its variables in bytes, by rising start.
+    /// For each node, the byte ranges of its variables, in rising order.
     by_node: FxHashMap<NodeId, Vec<Range<u32>>>,
 }
 
-/// A part of a piece of data, in bytes from its start.
+/// A part of a data node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Part {
-    /// The piece.
+    /// The node.
     pub node: NodeId,
-    /// The part.
+    /// The bytes from its start.
     pub range: Range<u32>,
 }
 
@@ -42,7 +42,7 @@ impl<'g> Variables<'g> {
         Variables { graph, by_node }
     }
 
-    /// The references of code, with those of the literals that it reads in their place.
+    /// The references of code; a literal that it reads is replaced by the references of the literal.
     pub fn references(&self, code: NodeId) -> impl Iterator<Item = &'g Ref> {
         let graph = self.graph;
         graph.refs_of(code).iter().flat_map(move |reference| {
@@ -51,8 +51,8 @@ impl<'g> Variables<'g> {
         })
     }
 
-    /// The data that code refers to, with the part that each reference means. An access to memory at a fixed address
-    /// means the accessed bytes. Any other address means its variable, or the whole piece without a symbol.
+    /// Returns the data that code refers to, with the part that each reference means. An access to memory at a fixed
+    /// address means the accessed bytes. Any other address means its variable, or the whole node without a symbol.
     pub fn of_code(&self, code: NodeId) -> Vec<Part> {
         let fixed = fixed_accesses(self.graph, code);
         self.references(code)
@@ -87,14 +87,14 @@ impl<'g> Variables<'g> {
         refs.filter(|reference| reference.role == Role::Address && part.range.contains(&reference.offset))
     }
 
-    /// The piece of data to which a reference leads, and the offset in bytes there.
+    /// Returns the data node that a reference leads to, and the offset in bytes in it.
     fn place(&self, reference: &Ref) -> Option<(NodeId, i64)> {
         let (node, inside) = self.graph.resolve(reference.target)?;
         (!is_code(self.graph, node)).then(|| (node, i64::from(inside) + reference.addend))
     }
 
-    /// The variable that contains an offset in bytes. None on ARM, where compilers reach several variables from the
-    /// address of one (`-fsection-anchors`).
+    /// Returns the variable that contains an offset in bytes. `None` on ARM, where compilers reach several variables
+    /// from the address of one (`-fsection-anchors`).
     fn variable(&self, node: NodeId, at: i64) -> Option<Range<u32>> {
         if self.graph.machine == Machine::Arm {
             return None;
@@ -110,8 +110,8 @@ impl<'g> Variables<'g> {
     }
 }
 
-/// By the offset in bytes of its field, each access of code to memory of which the field is the whole address, with its
-/// width in bytes.
+/// Returns the memory accesses of code whose address is a field alone: their widths in bytes, by the byte offset of the
+/// field.
 fn fixed_accesses(graph: &Graph, code: NodeId) -> FxHashMap<u32, u8> {
     let instructions = graph.instructions(code).unwrap_or_default();
     let fixed = instructions.iter().filter_map(|instruction| {

@@ -1,4 +1,4 @@
-//! Finding the code and data in a graph that the plan wants to freeze.
+//! Finding the code and data that the plan lists as frozen.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{CodeName, Graph};
@@ -10,16 +10,16 @@ use crate::names::CodeNames;
 
 /// The nodes that the plan lists as frozen.
 pub struct Wanted {
-    /// The nodes of which it names every byte, as a set of bits.
+    /// The nodes whose bytes are all listed, as a set of bits.
     pub nodes: FixedBitSet,
-    /// The nodes of which it says that something is used whenever the kernel boots.
+    /// The nodes with bytes that the plan lists as used by every boot.
     pub at_boot: FixedBitSet,
     /// Functions and sections of the plan that the graph does not have.
     pub unknown: Vec<String>,
 }
 
 impl Wanted {
-    /// Finds what a plan lists.
+    /// Finds the nodes that a plan lists.
     pub fn find(graph: &Graph, frozen: &Frozen) -> Wanted {
         let none = FixedBitSet::with_capacity(graph.nodes.len());
         let mut wanted = Wanted { nodes: none.clone(), at_boot: none, unknown: Vec::new() };
@@ -54,7 +54,7 @@ impl Wanted {
         wanted
     }
 
-    /// Adds functions that a pass made of code of others, if all is wanted that calls them.
+    /// Adds functions that a pass outlined, if all of their callers are wanted.
     fn add_outlined(&mut self, graph: &Graph) {
         let call = |id: NodeId| {
             let calls = graph.node(id).live && graph.calls_outlined(id);
@@ -70,11 +70,11 @@ impl Wanted {
         }
     }
 
-    /// Adds the parts of a function that are listed, given its symbol.
+    /// Adds the listed parts of a function, given its symbol.
     fn add_code(&mut self, graph: &Graph, code: &FrozenCode, named: &CodeName<'_>) {
         let (node, inside) = (named.node, named.offset);
         let Some(function) = graph.function_of(node) else {
-            // A chunk of code freezes if it is all of the function.
+            // A chunk of code freezes if it is the whole function.
             let size = graph.node(node).size;
             if inside == 0 && named.symbol.size >= u64::from(size) && code.contains(0, size.into()) {
                 self.nodes.insert(node.get());
@@ -92,7 +92,7 @@ impl Wanted {
         for &id in blocks {
             let Some(origin) = graph.node(id).origin() else { continue };
             let Some(offset) = origin.offset.checked_sub(start) else { continue };
-            // The padding behind a function is not part of it.
+            // The padding after a function is not part of it.
             let size = origin.size.min(graph.size_with_branch(id));
             if is_whole || code.contains(offset.into(), size.into()) {
                 self.nodes.insert(id.get());
@@ -102,9 +102,9 @@ impl Wanted {
     }
 }
 
-/// How plans name the input sections of a graph.
+/// The names of the input sections of a graph, as plans use them.
 pub struct InputNames {
-    /// For each input section, how many of its name and object come before it.
+    /// For each input section, the number of earlier ones with the same name and object.
     nth: Vec<u32>,
 }
 
@@ -121,7 +121,7 @@ impl InputNames {
         InputNames { nth: nth.collect() }
     }
 
-    /// Object, name, and number among those of both, of an input section given by its index.
+    /// Returns the object, the name, and the number among sections with both, of an input section given by its index.
     pub fn name<'g>(&self, graph: &'g Graph, input: usize) -> (&'g str, &'g str, u32) {
         let section = &graph.inputs[input];
         (&section.object, &section.name, self.nth[input])

@@ -1,4 +1,4 @@
-//! Which functions may be folded, and of which the address is taken.
+//! The functions that may be folded, and whether their addresses are taken.
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
@@ -10,15 +10,15 @@ use kcfg::special::TableKind;
 use crate::identical::entries;
 use crate::layout;
 
-/// The classes of folded code: the kernel does not test whether an address is in the first, and only init code calls
-/// the second.
+/// The classes of code that is folded. The kernel does not test whether an address is in the first, and only init code
+/// calls the second.
 const FOLDED: [&str; 2] = [".text", ".init.text"];
 
 /// A function that may be folded.
 pub struct Candidate {
     /// The function.
     pub function: FunctionId,
-    /// Its blocks that are alive, in their order.
+    /// Its live blocks, in order.
     pub blocks: Vec<NodeId>,
     /// Its code is freed after boot.
     pub is_init: bool,
@@ -32,7 +32,7 @@ impl Candidate {
         self.blocks[0]
     }
 
-    /// Size in bytes: in the input, with branches, for what comes from there.
+    /// Size in bytes, as in the input, with branches.
     pub fn size(&self, graph: &Graph) -> u32 {
         self.blocks.iter().map(|&block| graph.size_with_branch(block)).sum()
     }
@@ -56,13 +56,13 @@ pub fn find(graph: &Graph, edges: &Edges<'_>) -> Vec<Candidate> {
 
 struct Judge<'g> {
     graph: &'g Graph,
-    /// Functions that are left alone.
+    /// Functions that are not folded.
     excluded: FixedBitSet,
     address_taken: FixedBitSet,
 }
 
 impl Judge<'_> {
-    /// The first block of a function that is alive: of one whose beginning was removed, others may jump to the rest.
+    /// The first live block of a function. If the beginning was removed, others may still jump to the rest.
     fn entry(&self, function: FunctionId) -> Option<NodeId> {
         let mut blocks = self.graph.function(function).blocks.iter();
         blocks.find(|block| self.graph.node(**block).live).copied()
@@ -74,7 +74,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Excludes the function of a block that depends on where it is.
+    /// Excludes the function of a block that depends on its place.
     fn block(&mut self, id: NodeId, edges: &Edges<'_>) {
         let graph = self.graph;
         if let Some(before) = graph.node(id).glued_to {
@@ -82,13 +82,13 @@ impl Judge<'_> {
             self.exclude(id);
         }
         let Some(block) = graph.block(id) else { return };
-        // What others do to the stack and to registers, it may not.
+        // Outlined code changes its caller's stack and registers, unlike a function of its own.
         if graph.is_outlined(id) {
             self.exclude(id);
         }
         let entries = entries(edges, id);
         let may_fold = |&entry: &NodeId| match graph.chunk(entry).map(|chunk| chunk.life) {
-            // One of the two entries is left. It is about the code that is left, and what it does there is the same.
+            // One of two equal entries is kept. It describes the code that is kept, with the same effect.
             Some(Life::Site(kind)) => matches!(
                 kind,
                 TableKind::ExceptionTable
@@ -110,7 +110,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Notes the functions whose addresses a node takes.
+    /// Records the functions whose addresses a node takes.
     fn references(&mut self, id: NodeId) {
         let graph = self.graph;
         for reference in graph.refs_of(id) {
@@ -120,7 +120,7 @@ impl Judge<'_> {
             match graph.takes_address(id, reference) {
                 true if is_entry => self.address_taken.insert(function.get()),
                 true => self.excluded.insert(function.get()),
-                // The place in a block that an entry is about.
+                // The place in a block that an entry describes.
                 false if reference.role == Role::Site => {}
                 false if i64::from(inside) + reference.addend != 0 => self.excluded.insert(function.get()),
                 false => {}
@@ -128,8 +128,9 @@ impl Judge<'_> {
         }
     }
 
-    /// Another object of the link may override a weak function, the address of an indirect one is what it returns, and
-    /// what a label in the middle of a function means is not known.
+    /// Excludes functions by their symbols and roots: weak ones, which another object of the link may override;
+    /// indirect ones, whose address is the value that they return; and functions with a label in the middle, whose
+    /// meaning is not known.
     fn symbols_and_roots(&mut self) {
         let graph = self.graph;
         for symbol in &graph.symbols {

@@ -1,17 +1,17 @@
 /*!
 Pass `icf`: identical functions become one (duplicate procedures of Chanet et al. 2007, section 2.4).
 
-Two functions are identical if their blocks have the same bytes and end in the same way, and if all that they refer to,
-call and jump to is the same or again identical (`identical`). Of each class one function stays. Calls and jumps to the
-others lead to it, and it gets all their names.
+Two functions are identical if their blocks have the same bytes and end in the same way, and if their references, calls
+and jumps lead to the same or again identical targets (`identical`). One function of each class is kept, the
+representative. Calls and jumps to the others are redirected to it, and it gets all their names.
 
-C compares the addresses of functions, so that a function whose address anything takes keeps one of its own. A function
-whose address is taken may be the representative. Otherwise its code becomes a jump to the representative, if this is
-shorter and the function did not run in the traces of the plan's section `coverage` (without that section, never). The
-linker LLD has the same rule as `--icf=safe`, with a table of the compiler's in place of the graph's edges.
+C may compare the addresses of functions, so a function whose address is taken keeps its own. It may be the
+representative. Otherwise its code becomes a jump to the representative, if that is shorter and the function did not
+run in the traces of the plan's section `coverage` (without that section, never). The linker LLD follows the same rule
+with `--icf=safe`, and uses a table from the compiler instead of the graph's edges.
 
-Functions are not folded if something besides the graph depends on their addresses (`candidates`): functions that the
-function tracer, static keys or static calls patch, or that lists name; weak functions; and all code except `.text` and
+Functions are not folded if their addresses matter outside of the graph (`candidates`): functions that the function
+tracer, static keys or static calls patch, or that lists name; weak functions; and all code except `.text` and
 `.init.text`, because the kernel tests whether addresses are in the other sections.
 */
 
@@ -37,7 +37,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let candidates = candidates::find(graph, &edges);
     let pieces: Vec<&[NodeId]> = candidates.iter().map(|candidate| candidate.blocks.as_slice()).collect();
     let classes = Partition::of(graph, &edges, &pieces).classes();
-    // As long in every encoding.
+    // The length is the same in every encoding.
     let jump = u32::from(graph.isa().longest_form(graph.isa().jump(Encoding::Main)).len);
     let ran = Ran::of(graph, plan);
     let mut gone: Vec<NodeId> = Vec::new();
@@ -94,10 +94,10 @@ fn rank(graph: &Graph, member: &Candidate) -> (bool, bool, Reverse<u32>) {
     (member.is_init, !member.is_address_taken, Reverse(graph.node(member.entry()).align))
 }
 
-/// A function that becomes another one.
+/// A function that is replaced by an identical one.
 struct Fold<'c> {
     folded: &'c Candidate,
     stays: &'c Candidate,
-    /// Its address is taken, so that it stays as a jump.
+    /// Its address is taken, so that it is kept as a jump.
     jumps: bool,
 }

@@ -1,4 +1,4 @@
-//! What a piece of code holds, written down so that pieces that hold the same are equal.
+//! Contents of pieces of code, encoded so that equal contents have equal bytes.
 
 use std::ops::Range;
 
@@ -13,12 +13,12 @@ use rustc_hash::FxHashMap;
 
 use super::entries;
 
-/// What a piece of code holds.
+/// The contents of a piece of code.
 #[derive(PartialEq, Eq, Hash)]
 pub struct Contents {
-    /// All of it, but for which pieces it refers to.
+    /// All contents except the pieces that it refers to.
     pub shape: Vec<u8>,
-    /// The pieces that it calls and goes to, in order, as indices.
+    /// The pieces that it calls and jumps to, in order, as indices.
     pub targets: Vec<usize>,
 }
 
@@ -26,28 +26,28 @@ pub struct Contents {
 pub struct Reader<'g> {
     graph: &'g Graph,
     edges: &'g Edges<'g>,
-    /// For each block of a piece, the index of that and of the block in it.
+    /// For each block, the index of its piece, and its index in the piece.
     places: FxHashMap<NodeId, (usize, usize)>,
-    /// For each function the entry of the index of unwind tables that is about it. Blocks of functions that are unwound
-    /// otherwise are not identical: a trace through them would go wrong.
+    /// For each function, its unwind entry. Blocks of functions with different unwind information are not identical: a
+    /// backtrace through them would fail.
     unwinding: FxHashMap<FunctionId, NodeId>,
-    /// For each section the kind of constants that it holds.
+    /// For each section, the kind of its constants.
     kinds: Vec<Option<Constant>>,
 }
 
-/// Kinds of constants, which are compared by what they hold.
+/// Kinds of constants, which are compared by their contents.
 #[derive(Clone, Copy)]
 enum Constant {
     /// Code that is copied over other code.
     Replacement,
-    /// A string or constant that the linker merges (`SHF_MERGE`), if nothing in it is relocated.
+    /// A string or constant that the linker merges (`SHF_MERGE`), if it has no relocations.
     Merged,
     /// A literal among code.
     Literal,
 }
 
 impl<'g> Reader<'g> {
-    /// A reader of these pieces.
+    /// Returns a reader of these pieces.
     pub fn new(graph: &'g Graph, edges: &'g Edges<'g>, pieces: &[&[NodeId]]) -> Reader<'g> {
         let mut places = FxHashMap::default();
         for (i, piece) in pieces.iter().enumerate() {
@@ -62,7 +62,7 @@ impl<'g> Reader<'g> {
         }
     }
 
-    /// What a piece holds.
+    /// Returns the contents of a piece.
     pub fn read(&self, piece: &[NodeId]) -> Contents {
         let graph = self.graph;
         let tables = piece.iter().filter_map(|&block| match graph.block(block)?.end {
@@ -83,8 +83,8 @@ impl<'g> Reader<'g> {
         Contents { shape: writer.shape, targets: writer.targets }
     }
 
-    /// What a block has but for its instructions, which those that end alike have to have in common: how it ends, and of what
-    /// kind its function is.
+    /// Returns the parts of a block besides its instructions that blocks with a common tail must share: how it ends,
+    /// and the kind of its function.
     pub fn read_end(&self, block: NodeId) -> Contents {
         let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
         writer.part(Some(block));
@@ -92,14 +92,14 @@ impl<'g> Reader<'g> {
         Contents { shape: writer.shape, targets: writer.targets }
     }
 
-    /// What some of the bytes of a block hold.
+    /// Returns the contents of some bytes of a block.
     pub fn read_bytes(&self, block: NodeId, range: Range<u32>) -> Contents {
         let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
         writer.contents(block, range);
         Contents { shape: writer.shape, targets: writer.targets }
     }
 
-    /// What constants have in common that hold the same and are of one kind; `None` for anything else.
+    /// Returns bytes that are equal for constants with equal contents and kind; `None` for anything else.
     fn constant(&self, id: NodeId) -> Option<Vec<u8>> {
         let graph = self.graph;
         let node = graph.node(id);
@@ -114,7 +114,7 @@ impl<'g> Reader<'g> {
         let mut writer = Writer { reader: self, tables: &[], shape: Vec::new(), targets: Vec::new() };
         [kind as u64, align, section.entsize].into_iter().for_each(|number| writer.number(number));
         writer.contents(id, 0..node.size);
-        // A branch to a piece is one to that very piece here.
+        // Here, a branch to a piece means that very piece.
         let Writer { mut shape, targets, .. } = writer;
         targets.iter().for_each(|&target| shape.extend((target as u64).to_le_bytes()));
         Some(shape)
@@ -131,8 +131,8 @@ fn kind(graph: &Graph, section: &Section) -> Option<Constant> {
     }
 }
 
-/// Clears what is not defined of a field: all that a relocation or lowering fills in, and of an instruction of ARM nothing
-/// else.
+/// Clears the undefined bits of a field: all that a relocation or lowering fills in, but not the rest of an ARM
+/// instruction.
 fn clear(graph: &Graph, id: NodeId, reference: &Ref, field: &mut [u8]) {
     match (reference.class, reference.role) {
         (RelocClass::Literal, Role::Slot(_)) => field.fill(0),
@@ -151,7 +151,7 @@ struct Writer<'r, 'g> {
 }
 
 impl Writer<'_, '_> {
-    /// Most numbers are small, and so is the shape: seven bits a byte, and one that says whether more follow.
+    /// Adds a number, seven bits a byte plus a continuation bit, because most numbers are small.
     fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.shape.push(number as u8 | 0x80);
@@ -160,8 +160,8 @@ impl Writer<'_, '_> {
         self.shape.push(number as u8);
     }
 
-    /// Whether a piece, by its first block, is part of a function that shares the frame of another one, and so is no function
-    /// of its own.
+    /// Adds whether a piece, given by its first block, belongs to a cold part, which shares the frame of another
+    /// function.
     fn part(&mut self, first: Option<NodeId>) {
         let graph = self.reader.graph;
         let function = first.and_then(|block| graph.function_of(block));
@@ -186,7 +186,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// How a block is encoded, unwound and left.
+    /// Adds the encoding, unwind information and terminator of a block.
     fn end(&mut self, id: NodeId) {
         let graph = self.reader.graph;
         let Some(block) = graph.block(id) else { return };
@@ -212,7 +212,7 @@ impl Writer<'_, '_> {
             Terminator::IndirectCall { next } => self.leaves(4, *next),
             Terminator::Trap { next } => self.leaves(5, *next),
             Terminator::Patched { next } => self.leaves(6, *next),
-            // Its slots are written behind the blocks.
+            // The slots are written after the blocks.
             Terminator::Switch(table) => {
                 self.leaves(7, None);
                 let own = self.tables.iter().position(|own| own == table);
@@ -225,7 +225,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// The content of an entry of the index of unwind tables, without its function.
+    /// Adds the content of an unwind entry, without its function.
     fn unwinding(&mut self, entry: NodeId) {
         let graph = self.reader.graph;
         let mut bytes = graph.bytes_of(entry).to_vec();
@@ -253,7 +253,7 @@ impl Writer<'_, '_> {
         self.target(dest.target, dest.offset, true);
     }
 
-    /// Some of the bytes of a node, and the references in them.
+    /// Adds some of the bytes of a node, and the references in them.
     fn contents(&mut self, id: NodeId, range: Range<u32>) {
         let graph = self.reader.graph;
         let all = graph.bytes_of(id);
@@ -263,7 +263,7 @@ impl Writer<'_, '_> {
         let refs = graph.refs_of(id);
         let before = |at: u32| refs.partition_point(|reference| reference.offset < at);
         let refs = &refs[before(range.start)..before(range.end)];
-        // What is in a relocated field is not defined.
+        // The content of a relocated field is undefined.
         for reference in refs {
             let offset = (reference.offset - range.start) as usize;
             if let Some(field) = bytes.get_mut(offset..offset + usize::from(reference.width)) {
@@ -296,7 +296,8 @@ impl Writer<'_, '_> {
         self.target(target, addend, is_way);
     }
 
-    /// What is referred to. Pieces that may be identical are the same only for ways of control (`is_way`).
+    /// Adds the target of a reference. Two pieces count as possibly identical only as targets of control flow
+    /// (`is_way`).
     fn target(&mut self, target: Target, addend: i64, is_way: bool) {
         let graph = self.reader.graph;
         let own_name = match target {

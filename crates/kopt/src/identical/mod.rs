@@ -2,9 +2,9 @@
 Identical pieces of code, by partition refinement.
 
 A piece is a list of blocks: a function, or one block. At first, pieces are in one class if they are equal except for
-the pieces that they jump to and call. A class is then divided by the classes of those, until nothing is left to
-divide. This finds the coarsest partition that is stable, so that functions that call themselves or one another, and
-loops, are found identical, too. Ends of blocks are compared with what that finds ([`Partition::tails`]).
+the pieces that they jump to and call. A class is then split by the classes of its members' targets, until nothing
+splits any more. This finds the coarsest stable partition, so that recursive functions, mutually recursive functions
+and loops are found identical, too. Block ends are compared on the basis of this partition ([`Partition::tails`]).
 */
 
 mod contents;
@@ -20,7 +20,7 @@ use rustc_hash::FxBuildHasher;
 use contents::{Contents, Reader};
 pub use tails::{End, Instruction};
 
-/// Pieces of code, divided into classes of identical ones.
+/// Pieces of code, partitioned into classes of identical ones.
 pub struct Partition<'g> {
     graph: &'g Graph,
     reader: Reader<'g>,
@@ -29,7 +29,7 @@ pub struct Partition<'g> {
 }
 
 impl<'g> Partition<'g> {
-    /// Divides pieces.
+    /// Partitions pieces.
     pub fn of(graph: &'g Graph, edges: &'g Edges<'g>, pieces: &[&[NodeId]]) -> Partition<'g> {
         let reader = Reader::new(graph, edges, pieces);
         let all: Vec<Contents> = pieces.par_iter().map(|piece| reader.read(piece)).collect();
@@ -58,7 +58,7 @@ impl<'g> Partition<'g> {
         members
     }
 
-    /// Contents as bytes that are equal if pieces that hold them are identical.
+    /// Returns bytes that are equal if the pieces with these contents are identical.
     fn key(&self, contents: Contents) -> Vec<u8> {
         let Contents { mut shape, targets } = contents;
         targets.iter().for_each(|&target| shape.extend((self.class_of[target] as u64).to_le_bytes()));
@@ -66,7 +66,7 @@ impl<'g> Partition<'g> {
     }
 }
 
-/// The entries of weak tables about a block.
+/// The weak-table entries about a block.
 pub fn entries(edges: &Edges<'_>, block: NodeId) -> Vec<NodeId> {
     let mut entries = Vec::new();
     edges.for_each(block, |edge| {
@@ -77,13 +77,13 @@ pub fn entries(edges: &Edges<'_>, block: NodeId) -> Vec<NodeId> {
     entries
 }
 
-/// For each key a number: the same for equal keys, from 0 in the order in which they come.
+/// Numbers keys from 0 in order of first occurrence; equal keys get equal numbers.
 fn number<K: std::hash::Hash + Eq>(keys: impl Iterator<Item = K>) -> Vec<usize> {
     let mut numbers: IndexMap<K, (), FxBuildHasher> = IndexMap::default();
     keys.map(|key| numbers.insert_full(key, ()).0).collect()
 }
 
-/// How many classes there are.
+/// Number of classes.
 fn count(classes: &[usize]) -> usize {
     classes.iter().max().map_or(0, |last| last + 1)
 }

@@ -1,8 +1,7 @@
-//! Ends that blocks share, down to single instructions.
+//! Tails that blocks share, down to single instructions.
 //!
-//! The comparison of block ends begins with the last instructions and goes backwards, as long as at least two blocks
-//! are equal. That is a tree, and the tails are its branching points: what more blocks share than share one
-//! instruction more.
+//! The comparison starts at the last instructions of blocks and continues backwards as long as at least two blocks are
+//! equal. The result is a tree, and the tails are its branching points: there, a longer tail has fewer members.
 
 use std::ops::Range;
 
@@ -14,29 +13,29 @@ use rustc_hash::FxBuildHasher;
 
 use super::Partition;
 
-/// The end of a block: the block, and where its end begins in it, in bytes.
+/// A block and the offset in bytes where its tail begins.
 pub type End = (NodeId, u32);
 
-/// Members by what they hold.
+/// Members by contents.
 type Buckets = IndexMap<Vec<u8>, Vec<usize>, FxBuildHasher>;
 
-/// A block as it is read from its end.
+/// The instructions of a block, last one first.
 struct Backwards {
     block: NodeId,
-    /// Its instructions, the last one first.
+    /// The instructions.
     instructions: Vec<Instruction>,
 }
 
 /// An instruction of a block.
 pub struct Instruction {
-    /// Its offset in the block, in bytes.
+    /// Its bytes in the block.
     pub range: Range<u32>,
-    /// What an `it` says of it, as part of an address; 0 if nothing.
+    /// The condition from an `it`, as part of an address; 0 if none.
     pub condition: u64,
 }
 
 impl Instruction {
-    /// The instructions of a block; `None` instead of what is none, behind which nothing follows.
+    /// Iterates over the instructions of a block, up to a `None` where the bytes cannot be decoded.
     pub fn all(graph: &Graph, block: NodeId) -> impl Iterator<Item = Option<Instruction>> {
         let encoding = graph.encoding(block);
         graph.decode(block).map(move |step| {
@@ -48,14 +47,14 @@ impl Instruction {
 }
 
 impl Backwards {
-    /// Reads a block; `None` if it holds something else than instructions.
+    /// Reads a block; `None` if it cannot be decoded completely.
     fn of(graph: &Graph, block: NodeId) -> Option<Backwards> {
         let mut instructions: Vec<Instruction> = Instruction::all(graph, block).collect::<Option<_>>()?;
         instructions.reverse();
         Some(Backwards { block, instructions })
     }
 
-    /// The end with so many instructions, if a jump may come in front of them.
+    /// Returns the tail of this many instructions, if a jump may precede it.
     fn end(&self, graph: &Graph, length: usize) -> Option<End> {
         let Some(before) = self.instructions.get(length) else { return Some((self.block, 0)) };
         let first = &self.instructions[length.checked_sub(1)?];
@@ -66,9 +65,9 @@ impl Backwards {
 }
 
 impl Partition<'_> {
-    /// The ends that several of these blocks share, as classes of identical ones. Classes without a block that
-    /// `may_go` are excluded, and so are parts of blocks unless such an end `is_worth` a jump. Of a class, all ends
-    /// are to be cut off, or none is.
+    /// Returns the tails that several of these blocks share, as classes of identical ones. Classes without a block that
+    /// `may_go` are excluded, and so are parts of blocks unless some tail in the class `is_worth` a jump. All tails of
+    /// a class are to be cut off, or none.
     pub fn tails(
         &self,
         blocks: &[NodeId],
@@ -92,7 +91,7 @@ impl Partition<'_> {
         tails
     }
 
-    /// Adds the tails of blocks that end alike.
+    /// Adds the tails of blocks with equal terminators.
     fn climb(
         &self,
         blocks: &[NodeId],
@@ -102,7 +101,7 @@ impl Partition<'_> {
     ) {
         let graph = self.graph;
         let read: Vec<Backwards> = blocks.iter().filter_map(|&block| Backwards::of(graph, block)).collect();
-        // So many last instructions are the same in these blocks.
+        // The number of last instructions that these blocks share.
         let mut pending: Vec<(usize, Vec<usize>)> = vec![(0, (0..read.len()).collect())];
         while let Some((length, members)) = pending.pop() {
             let mut longer = Buckets::default();
@@ -135,7 +134,7 @@ impl Partition<'_> {
         self.key(end)
     }
 
-    /// An instruction of a block as bytes that are equal for those that do the same.
+    /// Returns bytes that are equal for instructions with the same effect.
     pub fn key_of(&self, block: NodeId, instruction: &Instruction) -> Vec<u8> {
         let contents = self.reader.read_bytes(block, instruction.range.clone());
         let mut key = self.key(contents);

@@ -1,19 +1,19 @@
 /*!
-What may be used after initialization.
+Code and data that may be used after initialization.
 
-Initialization code is what lies in `.init.text`; nothing of it runs once it is freed. Initialization data lies in
-`.init.data` and `.init.rodata`, or in the tables of the functions that are called at boot (`.initcall*`, `.init.setup`,
-`.con_initcall.init`). Anything else that is alive may be used *late* if
+Initialization code is in `.init.text`; none of it runs after it is freed. Initialization data is in `.init.data` and
+`.init.rodata`, or in the tables of the functions that are called at boot (`.initcall*`, `.init.setup`,
+`.con_initcall.init`). Any other live node may be used *late* if
 
-- it is a root, or in a section of which nothing is moved;
-- anything at all takes its address: code that computes it, data that holds it. Whoever has an address may keep it, so
-  it does not matter that only initialization takes it. The tables of functions that are called at boot are an
-  exception; nobody else reads them. An access to a variable at a fixed place does not take its address, nor does
-  passing a string to a function that prints, compares or copies it (`uses`);
-- something that may be used late calls it, goes to it, or reads or writes it.
+- it is a root, or in a section whose content is not moved;
+- its address is taken, by code that computes it or by data that holds it. Any holder may keep the address, even if it
+  belongs to initialization. The tables of functions that are called at boot are an exception, because only the boot
+  code reads them. An access to a variable at a fixed address does not take its address, and neither does passing a
+  string to a function that prints, compares or copies it (`uses`);
+- a node that may be used late calls it, jumps to it, or reads or writes it.
 
-So what is left is called, read and written by initialization code alone, by direct calls and at fixed places.
-A function and its data, if a part of them is late, are so as a whole.
+Only initialization code calls, reads and writes the remaining nodes, by direct calls and at fixed addresses. A
+function or its data is late as a whole if a part of it is.
 */
 
 use fixedbitset::FixedBitSet;
@@ -57,7 +57,8 @@ struct Finder<'g> {
     graph: &'g Graph,
     edges: Edges<'g>,
     uses: Uses<'g>,
-    /// By section, whether it holds initialization code or data, and whether code that is copied over other code.
+    /// For each section, whether it holds initialization code or data, and whether it holds code that is copied over
+    /// other code.
     initialization: Vec<bool>,
     replacements: Vec<bool>,
     /// For each node, the number of its unit.
@@ -68,8 +69,8 @@ struct Finder<'g> {
 }
 
 impl Finder<'_> {
-    /// Whether a node stays where it is, and may be used late by itself. Entries of tables about code, and code that is
-    /// copied over other code, are used if that is.
+    /// Whether a node is not moved, and may be used late by itself. Entries of tables about code, and replacement code,
+    /// are used only if the code that they belong to is.
     fn stays(&self, id: NodeId) -> bool {
         let is_entry = self.graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);
         self.unit_of[id.get()].is_none()
@@ -83,7 +84,7 @@ impl Finder<'_> {
         self.initialization[self.graph.node(id).section.get()]
     }
 
-    /// Marks what a node takes the address of.
+    /// Marks the nodes whose addresses a node takes.
     fn addresses(&mut self, id: NodeId) {
         let graph = self.graph;
         if is_table_of_boot(&graph.section_of(id).name) {
@@ -98,18 +99,18 @@ impl Finder<'_> {
         for (number, reference) in refs.iter().enumerate() {
             let Some(to) = graph.resolve_node(reference.target) else { continue };
             let stays_here = keeps_to_itself[number];
-            // Keys and the like; code is gone to only if the site is late.
+            // Static keys and the like. Control enters code only if the site is late.
             let of_entry = reference.role == Role::Address && !is_code(graph, to);
             let is_entry = graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);
             if graph.takes_address(id, reference) && !stays_here || is_entry && of_entry {
                 self.mark(to);
-                // The end of the node in front has the same address.
+                // The end of the node before has the same address.
                 graph.node(to).glued_to.into_iter().for_each(|before| self.mark(before));
             }
         }
     }
 
-    /// Marks a node, unless it is initialization code or data, which says itself when it is used. All of its unit with it.
+    /// Marks a node and the rest of its unit. Skips initialization code and data, whose section already limits its use.
     fn mark(&mut self, id: NodeId) {
         if !self.graph.node(id).live || self.is_initialization(id) || self.late.put(id.get()) {
             return;

@@ -1,14 +1,16 @@
 /*!
-Pass `initmotion`: what only initialization needs is freed with the code that is marked so (Chanet et al. 2007, section 3.4).
+Pass `initmotion`: moves code and data that only initialization needs to memory that is freed (Chanet et al. 2007,
+section 3.4).
 
-The kernel frees the sections between `__init_begin` and `__init_end` once it has booted (`free_initmem()`). Functions and
-variables that nothing but the code there uses are moved to them (`late` says what that means). A function goes to
-`.init.text`, writable data to `.init.data` (zero-initialised data too, which then has bytes in the image), and read-only
-data to `.init.rodata`.
+The kernel frees the sections between `__init_begin` and `__init_end` once it has booted (`free_initmem()`). Functions
+and variables that only the code there uses are moved to them (`late` defines this). A function moves to `.init.text`,
+writable data to `.init.data` (zero-initialised data too, which then has bytes in the image), and read-only data to
+`.init.rodata`.
 
-Moved is compiler-made code of `.text`, and data of `.data`, `.data..read_mostly`, `.bss`, `.rodata` and
-`.rodata.str*`. The other sections have a second meaning: `.ref.text` has code that runs while memory is freed,
-`.data..ro_after_init` data that is writable until then, `.data..percpu` data that each processor has a copy of.
+The pass moves compiler-made code of `.text`, and data of `.data`, `.data..read_mostly`, `.bss`, `.rodata` and
+`.rodata.str*`. Other sections have a second meaning: `.ref.text` has code that runs while memory is freed,
+`.data..ro_after_init` has data that is writable until then, and `.data..percpu` has data with a copy for each
+processor.
 */
 
 mod late;
@@ -26,7 +28,7 @@ use kcfg::special::World;
 use crate::report::PassReport;
 use units::Place;
 
-/// Moves what only initialization needs.
+/// Moves code and data that only initialization needs.
 pub fn run(graph: &mut Graph) -> PassReport {
     let mut report = PassReport::new("initmotion");
     if !frees_init_memory(&graph.world) {
@@ -62,7 +64,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
             Place::Text => (".init.text", SHF_EXECINSTR, 0),
             Place::Data | Place::Zeros => (".init.data", SHF_WRITE, 0),
             Place::ReadOnly => (".init.rodata", 0, 0),
-            // The linker goes on merging them, among themselves.
+            // The linker still merges them, among themselves.
             Place::String => (".init.rodata", SHF_MERGE | SHF_STRINGS, string.entsize),
         };
         sections.entry((name, flags, entsize)).or_default().extend(nodes);

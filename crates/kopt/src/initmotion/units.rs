@@ -1,4 +1,4 @@
-//! What can be moved, piece by piece.
+//! The movable parts of a program.
 
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_TLS, SHF_WRITE};
@@ -11,37 +11,37 @@ use super::is_zero_initialized;
 use crate::layout;
 use crate::near;
 
-/// The destination of a piece of the program.
+/// The destination of a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// Code.
     Text,
-    /// Data that is written to.
+    /// Writable data.
     Data,
-    /// The same, without bytes in the file.
+    /// Writable data without bytes in the file.
     Zeros,
-    /// Data that is not.
+    /// Read-only data.
     ReadOnly,
-    /// A string that the linker merges with others.
+    /// A string that the linker merges with equal ones.
     String,
 }
 
-/// A piece of the program that can be moved: a function, or a variable.
+/// A movable part of the program: a function, or a variable.
 pub struct Unit {
-    /// Its nodes that are alive, in their order.
+    /// Its live nodes, in order.
     pub nodes: Vec<NodeId>,
-    /// Where it would go.
+    /// Its destination.
     pub place: Place,
 }
 
 impl Unit {
-    /// Size in bytes: in the input, with branches, for what comes from there.
+    /// Size in bytes, as in the input, with branches.
     pub fn size(&self, graph: &Graph) -> u64 {
         self.nodes.iter().map(|&node| u64::from(graph.size_with_branch(node))).sum()
     }
 }
 
-/// All of them. A node is part of one at most.
+/// Returns all units. A node is part of at most one.
 pub fn all(graph: &Graph) -> Vec<Unit> {
     let glued = glued(graph);
     let is_fixed_in_place = |&node: &NodeId| glued.contains(node.get());
@@ -70,8 +70,8 @@ pub fn all(graph: &Graph) -> Vec<Unit> {
     units
 }
 
-/// The units of which no part is late. Strings are left out that the linker merges with one that stays: they take no
-/// memory there.
+/// Returns the units without a late part. A string is left out if the linker merges it with a string that is not moved:
+/// it takes no memory there.
 pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &FixedBitSet) -> Vec<&'u Unit> {
     let is_late = |unit: &&Unit| unit.nodes.iter().any(|node| late.contains(node.get()));
     let text = |unit: &Unit| graph.bytes_of(unit.nodes[0]);
@@ -81,7 +81,7 @@ pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &FixedBitSe
     units.iter().filter(|unit| !is_late(unit) && !stays(unit)).collect()
 }
 
-/// The destination of the content of a section; `None` if nothing there is moved.
+/// The destination of the content of a section; `None` if it is not moved.
 fn place(graph: &Graph, section: &Section) -> Option<Place> {
     let has = |flag: u32| section.flags & u64::from(flag) != 0;
     let rule = graph.world.rule(&section.name, section.kind, section.flags);
@@ -109,7 +109,7 @@ fn data(section: &Section, name: &str) -> Option<Place> {
     }
 }
 
-/// The nodes that are glued to others, those, and what has to stay near other code.
+/// The nodes that are glued to others, the nodes they are glued to, and nodes bound to nearby code.
 fn glued(graph: &Graph) -> FixedBitSet {
     let mut glued = near::bound(graph);
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
@@ -120,7 +120,7 @@ fn glued(graph: &Graph) -> FixedBitSet {
     glued
 }
 
-/// Whether all branches of a block reach other sections, or stay in its function.
+/// Whether every branch of a block either reaches other sections or targets its own function.
 fn reaches(graph: &Graph, id: NodeId) -> bool {
     let Some(block) = graph.block(id) else { return false };
     let leaves = |to: Option<NodeId>| to.is_none_or(|to| graph.function_of(to) != Some(block.function));

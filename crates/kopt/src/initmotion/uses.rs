@@ -1,4 +1,4 @@
-//! Which references of code use an address and give it to nobody who keeps it.
+//! References of code that use an address without keeping it.
 
 use goblin::elf::section_header::{SHF_MERGE, SHF_STRINGS};
 use goblin::elf::sym::STB_LOCAL;
@@ -9,7 +9,7 @@ use kelf::RelocClass;
 use kisa::{Effect, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Functions that format the strings that they are given, and have no use for them when they return: they copy the text
+/// Functions that format the strings that they are given, and do not keep them when they return: they copy the text
 /// (`vprintk_store()` in kernel/printk/printk.c; lib/vsprintf.c).
 const PRINTERS: &[&str] = &[
     "_printk",
@@ -33,7 +33,7 @@ const PRINTERS: &[&str] = &[
     "kasprintf",
 ];
 
-/// Functions that compare the strings that they are given with others, or copy them, and have no use for them later (lib/string.c;
+/// Functions that compare or copy the strings that they are given, and do not keep them (lib/string.c;
 /// drivers/of/base.c, property.c and fdt.c; scripts/dtc/libfdt/fdt_ro.c).
 const STRING_FUNCTIONS: &[&str] = &[
     "strcmp",
@@ -59,17 +59,17 @@ const STRING_FUNCTIONS: &[&str] = &[
     "__of_parse_phandle_with_args",
 ];
 
-/// How many blocks one behind the other are followed from an argument to the call.
+/// Maximum number of blocks from an argument to the call.
 const FOLLOWED: usize = 4;
 
-/// How a graph uses addresses.
+/// The uses of addresses in a graph.
 pub struct Uses<'g> {
     graph: &'g Graph,
-    /// The functions that print, to which strings are pushed.
+    /// The printing functions, to which strings are pushed.
     printers: FxHashSet<NodeId>,
-    /// These, and the ones that compare or copy: they get strings in registers, and keep no address.
+    /// The printing functions, and the ones that compare or copy: they get strings in registers and keep no address.
     forgetful: FxHashSet<NodeId>,
-    /// For each literal that nothing uses but instructions that read it, these: blocks, and offsets there.
+    /// For each literal that is only read, its readers: blocks, and offsets in them.
     readers: FxHashMap<NodeId, Vec<(NodeId, u32)>>,
 }
 
@@ -81,8 +81,8 @@ impl<'g> Uses<'g> {
         Uses { graph, printers, forgetful, readers: readers(graph) }
     }
 
-    /// Whether a literal holds the address of a string that does not escape: every reader passes it in a register to a
-    /// function that keeps no address, and does nothing else with it.
+    /// Whether a literal holds the address of a string that does not escape: every reader only passes it in a register
+    /// to a function that keeps no address.
     pub fn of_literal(&self, id: NodeId) -> bool {
         let readers = self.readers.get(&id).map_or(&[][..], Vec::as_slice);
         !readers.is_empty()
@@ -94,8 +94,7 @@ impl<'g> Uses<'g> {
                 .all(|to| is_string(self.graph, to) && lies_within(self.graph, to))
     }
 
-    /// Whether what an instruction of a block puts into a register is read by nothing before a function gets it that keeps no
-    /// address.
+    /// Whether the register that an instruction of a block writes is only passed to a function that keeps no address.
     fn is_forgotten(&self, id: NodeId, offset: u32) -> bool {
         let graph = self.graph;
         let Some(instructions) = graph.instructions(id) else { return false };
@@ -138,14 +137,14 @@ impl<'g> Uses<'g> {
         (read | written(instruction)) >> reg.0 & 1 != 0
     }
 
-    /// The node at the start of which a jump leads.
+    /// Returns the node that a jump enters at its start.
     fn start_of(&self, dest: &Dest) -> Option<NodeId> {
         let (to, inside) = self.graph.resolve(dest.target).filter(|_| dest.offset == 0)?;
         (inside == 0).then_some(to)
     }
 
-    /// For each reference of a block, whether the address does not escape: it belongs to a memory operand, or it is
-    /// pushed as an argument of a printing function.
+    /// For each reference of a block, whether the address does not escape: it is in a memory operand, or is pushed as
+    /// an argument of a printing function.
     pub fn of_block(&self, id: NodeId) -> Vec<bool> {
         let graph = self.graph;
         let refs = graph.refs_of(id);
@@ -172,8 +171,8 @@ impl<'g> Uses<'g> {
         stays
     }
 
-    /// From which instruction of a block on what is pushed is an argument of a function that prints: it is still there when
-    /// the block, or another one behind it, calls that function.
+    /// The index of the first instruction of a block whose pushes are arguments of a printing call, made by the block
+    /// or a later one.
     fn printed_from(&self, id: NodeId, instructions: &[Instruction<'_>]) -> usize {
         let nothing = instructions.len();
         let mut at = id;
@@ -197,13 +196,13 @@ impl<'g> Uses<'g> {
         nothing
     }
 
-    /// Whether a block calls a function that prints.
+    /// Whether a block calls a printing function.
     fn prints(&self, id: NodeId) -> bool {
         self.callee(id).is_some_and(|callee| self.printers.contains(&callee))
     }
 
-    /// Whether a block calls a function that keeps no address, and the compiler must assume that the call changes the
-    /// registers: in the same object, it may know better (`-fipa-ra`).
+    /// Whether a block calls a function that keeps no address and is in another object. In the same object, the
+    /// compiler may know that the call preserves registers (`-fipa-ra`).
     fn forgets(&self, id: NodeId) -> bool {
         let object = |node: NodeId| {
             let origin = self.graph.node(node).origin()?;
@@ -214,7 +213,7 @@ impl<'g> Uses<'g> {
         objects.is_some_and(|(its, own)| its != own)
     }
 
-    /// The function that a block calls, by its first node.
+    /// The first node of the function that a block calls.
     fn callee(&self, id: NodeId) -> Option<NodeId> {
         let callee = self.graph.callee(id).filter(|callee| callee.addend == 0)?;
         let (to, inside) = self.graph.resolve(callee.target)?;
@@ -226,13 +225,13 @@ impl<'g> Uses<'g> {
         instruction.effects.iter().any(|effect| effect.registers_written() >> pointer.0 & 1 != 0)
     }
 
-    /// Whether an instruction may take something off the stack, or put the stack elsewhere.
+    /// Whether an instruction may pop from the stack, or switch the stack.
     fn pops(&self, instruction: &Instruction<'_>) -> bool {
         let stores = instruction.effects.iter().any(|effect| matches!(effect, Effect::Store { .. }));
         self.moves_stack(instruction) && !stores
     }
 
-    /// Whether an instruction pushes an address, and does nothing else with it.
+    /// Whether an instruction pushes an address without another use of it.
     fn pushes_address(&self, instruction: &Instruction<'_>) -> bool {
         let is_address = |value: Value| matches!(value, Value::Symbol { .. });
         let mut users = instruction.effects.iter().filter(|effect| effect.operands().any(is_address));
@@ -241,7 +240,7 @@ impl<'g> Uses<'g> {
     }
 }
 
-/// The functions of these names.
+/// The functions with these names.
 fn named(graph: &Graph, names: &[&str]) -> FxHashSet<NodeId> {
     let global = graph.symbols.iter().filter(|symbol| symbol.binding != STB_LOCAL);
     let found = global.filter(|symbol| names.contains(&symbol.name.as_str()));
@@ -257,7 +256,7 @@ fn written(instruction: &Instruction<'_>) -> u64 {
     instruction.effects.iter().fold(0, |all, effect| all | effect.registers_written())
 }
 
-/// The literals that nothing uses but instructions that read them, each with these.
+/// The literals that are only read, each with its readers.
 fn readers(graph: &Graph) -> FxHashMap<NodeId, Vec<(NodeId, u32)>> {
     let mut readers: FxHashMap<NodeId, Vec<(NodeId, u32)>> = FxHashMap::default();
     let mut used: FxHashSet<NodeId> = FxHashSet::default();
@@ -279,14 +278,14 @@ fn readers(graph: &Graph) -> FxHashMap<NodeId, Vec<(NodeId, u32)>> {
     readers
 }
 
-/// Whether a reference is to strings that the linker merges: nothing writes to them.
+/// Whether a reference is to strings that the linker merges, which are never written.
 fn is_string(graph: &Graph, reference: &Ref) -> bool {
     let flags = u64::from(SHF_MERGE | SHF_STRINGS);
     let section = graph.resolve_node(reference.target).map(|to| graph.section_of(to));
     section.is_some_and(|section| section.flags & flags == flags)
 }
 
-/// Whether a reference is to a byte of the node that it refers to.
+/// Whether a reference is to a byte of its target node.
 fn lies_within(graph: &Graph, reference: &Ref) -> bool {
     graph.resolve(reference.target).is_some_and(|(to, inside)| {
         let at = i64::from(inside) + reference.addend;

@@ -1,9 +1,9 @@
-//! Between an exclusive load and its store (`ldrex` and `strex` of ARM), a store to anywhere else may make the second one
-//! fail, however often the program tries again (DDI 0406, A3.4.5).
+//! On ARM, a store to another address between an exclusive load and its store (`ldrex` and `strex`) may make the
+//! exclusive store fail, however often the program retries (DDI 0406, A3.4.5).
 //!
 //! A block is entered between the two if an exclusive load leads to it and it leads to an exclusive store, with no
-//! other exclusive access on either path. Calls in between are not followed: what is called stores its return address
-//! itself, so that no compiler puts one there.
+//! other exclusive access on either path. Calls in between are not followed: a callee stores its return address, so
+//! compilers place no call there.
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::for_each_successor;
@@ -26,15 +26,15 @@ pub(crate) fn entered_between(graph: &Graph) -> FixedBitSet {
             before[to.get()].push(id);
         });
     }
-    // Whether control leaves a block behind a load, by whether it was behind one where it came in.
+    // Whether control leaves a block after a load, given whether it entered after one.
     let leaves = |id: NodeId, behind: bool| {
         accesses[id.get()].iter().fold(behind, |behind, access| access.loads || behind && !access.always)
     };
-    // Whether control that enters a block comes to a store, by whether it does where it leaves it.
+    // Whether control that enters a block reaches a store, given whether it does so after the block.
     let comes = |id: NodeId, ahead: bool| {
         accesses[id.get()].iter().rev().fold(ahead, |ahead, access| !access.loads || ahead && !access.always)
     };
-    // From what its neighbours in one direction say, all that a block can pass on.
+    // Propagates a property to neighbours in one direction until nothing changes.
     let spread = |from: &[Vec<NodeId>], passes: &dyn Fn(NodeId, bool) -> bool| {
         let mut reached = FixedBitSet::with_capacity(graph.nodes.len());
         let mut pending: Vec<NodeId> = blocks.iter().copied().filter(|&id| passes(id, false)).collect();
@@ -57,7 +57,7 @@ pub(crate) fn entered_between(graph: &Graph) -> FixedBitSet {
     between
 }
 
-/// The exclusive accesses of a block, in order. What is not decoded may be any.
+/// The exclusive accesses of a block, in order. Bytes that cannot be decoded count as any access.
 pub fn accesses_of(graph: &Graph, id: NodeId) -> Vec<Exclusive> {
     let (isa, bytes) = (graph.isa(), graph.bytes_of(id));
     let mut all = Vec::new();

@@ -1,23 +1,23 @@
 /*!
 Pass `instrument`: every basic block records that it ran (Chanet et al. 2007, section 4.2).
 
-A block begins with a store of 1 to a byte of its own in a zero-initialised array; flags and registers that matter are
-not changed. On i386 that is one instruction. On 32-bit ARM, the store needs a register: a dead one
+A block begins with a store of 1 to a byte of its own in a zero-initialised array; live flags and registers are
+preserved. On i386 that is one instruction. On 32-bit ARM, the store needs a register: a dead one
 ([`kflow::Liveness`]), or one that is saved on the stack. The register holds an address of the array whose lowest byte
 is 1, the stored value; the array is aligned accordingly. `coverage kcore` reads the array of a running kernel.
 
 Not instrumented, and reported:
 
-- hand-written and opaque code, which is carried whole;
-- code without a symbol (the slow paths of `static_cpu_has()`) and blocks that a pass made, which have no name for
-  reports;
+- hand-written and opaque code;
+- code without a symbol (the slow paths of `static_cpu_has()`) and blocks that a pass made, because reports cannot name
+  them;
 - functions that compute with their own address (position-independent code of i386);
 - patch sites, which are found by address or compared byte by byte at run time;
 - blocks that are entered between an exclusive load and its store (`ldrex` and `strex` of ARM), which no other store
   may separate, and code between a jump of ARM code and the table of addresses that it finds by distance;
-- code that runs before paging is on, when the array is not mapped at its address: what the hand-written code of the
-  boot section calls directly, and what control reaches from there by calls, jumps and fall-throughs. (The rest of the
-  kernel is entered from there through a pointer.)
+- code that runs before paging is on, when the array is not mapped at its address: the direct callees of the
+  hand-written code in the boot sections, and code that control reaches from there by calls, jumps and fall-throughs.
+  (The boot code enters the rest of the kernel through a pointer.)
 */
 
 pub(crate) mod exclusive;
@@ -37,8 +37,8 @@ use crate::report::PassReport;
 /// The name of the array.
 const SYMBOL: &str = "kshrink_counters";
 
-/// The sections whose hand-written code runs without paging: what starts the kernel (`__HEAD` in include/linux/init.h), and
-/// what turns paging on and off (arch/arm/kernel/head.S, sleep.S).
+/// The sections whose hand-written code runs without paging: the startup code (`__HEAD` in include/linux/init.h), and
+/// the code that turns paging on and off (arch/arm/kernel/head.S, sleep.S).
 const BOOT_SECTIONS: [&str; 2] = [".head.text", ".idmap.text"];
 
 /// Instruments every block that can be instrumented.
@@ -56,7 +56,7 @@ pub fn run(graph: &mut Graph) -> PassReport {
         return report;
     }
     let Some(layout) = graph.store_layout() else {
-        report.keep("every block", format!("not instrumented: not known how on {}", processor(graph)));
+        report.keep("every block", format!("not instrumented: {} is not supported", processor(graph)));
         return report;
     };
     report.count("blocks instrumented", blocks.len() as u64);
@@ -113,7 +113,7 @@ fn blocks_to_count(graph: &Graph, early: &FixedBitSet, report: &mut PassReport) 
     blocks
 }
 
-/// The machine, and of ARM the least architecture of the objects.
+/// The machine and, for ARM, the lowest architecture of the objects.
 fn processor(graph: &Graph) -> String {
     match &graph.attributes {
         Some(attributes) => {
@@ -123,7 +123,7 @@ fn processor(graph: &Graph) -> String {
     }
 }
 
-/// For each block the registers whose contents do not matter in front of it, as bits by [`kisa::Reg`].
+/// For each block, the dead registers at its start, as bits by [`kisa::Reg`].
 fn free_registers(graph: &Graph, blocks: &[NodeId]) -> Vec<u64> {
     let program = GraphProgram::of(graph);
     let summaries = Summaries::of(&program, program.machine(), DataUses::of(graph).constant_memory(graph));
@@ -131,8 +131,7 @@ fn free_registers(graph: &Graph, blocks: &[NodeId]) -> Vec<u64> {
     blocks.iter().map(|&id| program.block(id).map_or(0, |block| !liveness.before(block))).collect()
 }
 
-/// The blocks that are glued to the block in front, and that a table is glued to: the jump in front finds the table by its
-/// distance.
+/// The blocks between a jump and the table that is glued to them. The jump finds its table by distance.
 pub(crate) fn in_front_of_tables(graph: &Graph) -> FixedBitSet {
     let mut all = FixedBitSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
@@ -151,7 +150,7 @@ pub(crate) fn position_independent(graph: &Graph) -> FixedBitSet {
     all
 }
 
-/// The functions that have a symbol, as a set of bits: only these can be reported to have run.
+/// The functions with a symbol, as a set of bits: only these can be reported to have run.
 fn named_functions(graph: &Graph) -> FixedBitSet {
     let mut named = FixedBitSet::with_capacity(graph.functions.len());
     for symbol in &graph.symbols {
@@ -162,8 +161,8 @@ fn named_functions(graph: &Graph) -> FixedBitSet {
     named
 }
 
-/// The functions that run before paging is on, as a set of bits: those that control reaches from the hand-written code of
-/// the boot sections, other than through a pointer.
+/// The functions that run before paging is on, as a set of bits: control reaches them from the hand-written code of the
+/// boot sections, other than through a pointer.
 pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
     let edges = Edges::of(graph);
     let mut early = FixedBitSet::with_capacity(graph.functions.len());
@@ -181,7 +180,7 @@ pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
             NodeKind::Chunk(chunk) if chunk.code && !chunks.put(to.get()) => worklist.push(to),
             _ => {}
         };
-        // The branches of opaque code and of patch sites are references.
+        // Branches of opaque code and of patch sites are references.
         for reference in graph.refs_of(node) {
             let direct = matches!(reference.class, kelf::RelocClass::Branch | kelf::RelocClass::Relative);
             graph.resolve_node(reference.target).filter(|_| direct).into_iter().for_each(&mut enter);
@@ -195,8 +194,8 @@ pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
     early
 }
 
-/// Adds the array to the program: a zero-initialised section of one byte for each block. Returns the symbols from which the
-/// bytes are counted, the first of which is the name of the array.
+/// Adds the array to the program, a zero-initialised section of one byte for each block. Returns the symbols from which
+/// its bytes are addressed; the first is the name of the array.
 fn add_counters(editor: &mut Editor<'_>, layout: StoreLayout, size: u32) -> Vec<SymbolId> {
     let section = editor.add_section(Section::writable(".bss", SHT_NOBITS));
     let node = editor.add_zeros(section, layout.first + size, layout.align);

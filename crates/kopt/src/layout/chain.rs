@@ -1,17 +1,17 @@
-//! Ordering the hot blocks of a function so that they need fewer jumps.
+//! Ordering the hot blocks of a function to save jumps.
 //!
-//! Once cold blocks are moved out of line, some hot blocks have no fall-through predecessor in front. Such a block begins
-//! a chain of blocks that fall through into one another. The chain is placed behind a block that jumps to it, which saves
+//! Once cold blocks are moved out of line, some hot blocks have no fall-through predecessor. Such a block begins a
+//! chain of blocks that fall through into one another. The chain is placed after a block that jumps to it, which saves
 //! the jump (a simple form of Pettis and Hansen, "Profile guided code positioning", 1990).
 
 use kcfg::graph::{Dest, Graph, Terminator};
 use kcfg::index::NodeId;
 use rustc_hash::FxHashMap;
 
-/// Blocks each of which can fall through into the next.
+/// Blocks that can each fall through into the next.
 type Chain = Vec<NodeId>;
 
-/// Orders the hot blocks of a function; the first block remains first.
+/// Orders the hot blocks of a function; the first block stays first.
 pub fn chain(graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
     let mut chains: Vec<Chain> = blocks
         .chunk_by(|&one, &other| successors(graph, one).contains(&Some(other)))
@@ -20,7 +20,7 @@ pub fn chain(graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
     let heads: FxHashMap<NodeId, usize> =
         chains.iter().enumerate().skip(1).map(|(i, chain)| (chain[0], i)).collect();
     for i in 0..chains.len() {
-        // A chain that was appended elsewhere is empty. The end of an appended chain may allow to append another.
+        // A chain that was appended elsewhere is empty. The end of an appended chain may allow another to be appended.
         while let Some(&last) = chains[i].last() {
             let free = |head: &NodeId| heads.get(head).is_some_and(|&j| j != i && !chains[j].is_empty());
             let next = successors(graph, last).into_iter().flatten().find(free);
@@ -32,8 +32,8 @@ pub fn chain(graph: &Graph, blocks: &[NodeId]) -> Vec<NodeId> {
     chains.concat()
 }
 
-/// The successors that, placed directly behind a block, save a jump. A jump to the next instruction in the input is there
-/// for its effect on the processor, and is not saved.
+/// The successors that save a jump if they are placed directly after a block. A jump to the next instruction in the
+/// input is kept for its effect on the processor.
 fn successors(graph: &Graph, node: NodeId) -> [Option<NodeId>; 2] {
     let to = |dest: &Dest| graph.resolve(dest.target).filter(|&(_, inside)| inside == 0 && dest.offset == 0);
     let to = |dest: &Dest| to(dest).map(|(node, _)| node);

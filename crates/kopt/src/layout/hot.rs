@@ -43,7 +43,7 @@ impl<'o> Hot<'o> {
             self.lower(node, rank);
             return;
         };
-        // The entry is hot even where the trace began inside of the function.
+        // The entry is hot even if the trace began inside of the function.
         self.lower(node, rank);
         for (id, offset, size) in blocks_behind(graph, block.function, node, inside) {
             if function.is_hot(offset.into(), size.into()) {

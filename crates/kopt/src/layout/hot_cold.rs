@@ -1,4 +1,4 @@
-//! Dividing the code of sections into hot code, in the order of the plan, and cold code, in its original order.
+//! Partitioning the code of sections into hot code, in the order of the plan, and cold code, in its original order.
 
 use kcfg::graph::Graph;
 use kcfg::index::{NodeId, SectionId};
@@ -8,26 +8,26 @@ use crate::near::{self, Side};
 use super::hot::Hot;
 use super::split::{ColdPart, Splitter};
 
-/// The code of one class of sections, divided into hot and cold.
+/// The code of one class of sections, as hot and cold code.
 #[derive(Default)]
 pub struct HotCold {
     /// The hot code, function by function.
     pub hot: Vec<HotPart>,
     /// All other code.
     cold: Vec<NodeId>,
-    /// Code that has to stay near other code ([`near`]): in front of everything else, or behind it, whichever is nearer to where
-    /// it was.
+    /// Code that is bound to nearby code ([`near`]): it is placed before or after all other code, whichever is nearer
+    /// to its old place.
     front: Vec<NodeId>,
     back: Vec<NodeId>,
     /// The cold parts of hot functions, which are moved out of line.
     pub cold_parts: Vec<ColdPart>,
-    /// Size in bytes of the cold blocks that stay in line, because longer branches would take more.
+    /// Size in bytes of the cold blocks that are kept in line because longer branches would take more.
     pub inline_bytes: u64,
-    /// Hot functions that have cold blocks and cannot be split.
+    /// Hot functions with cold blocks that cannot be split.
     pub whole: Vec<Whole>,
 }
 
-/// A hot function, or the hot part of one.
+/// A hot function, or the hot part of a function.
 pub struct HotPart {
     rank: u32,
     nodes: Vec<NodeId>,
@@ -37,12 +37,12 @@ pub struct HotPart {
 pub struct Whole {
     /// Its first node.
     pub node: NodeId,
-    /// Why.
+    /// The reason.
     pub why: &'static str,
 }
 
 impl HotCold {
-    /// Divides the nodes of some sections.
+    /// Partitions the nodes of some sections.
     pub fn divide(graph: &Graph, sections: &[SectionId], hot: &Hot<'_>, splitter: &Splitter) -> HotCold {
         let mut code = HotCold::default();
         let near = near::sides(graph, sections);

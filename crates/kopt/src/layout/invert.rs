@@ -3,9 +3,9 @@
 use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
 use kcfg::index::NodeId;
 
-/// Inverts the conditional branches of blocks that will be placed in this order, in two cases: the target of the
-/// branch is the next block, or neither successor is next and only the fall-through is hot. (The extra jump then leads
-/// to the cold one.) Returns how many.
+/// Inverts the conditional branches of blocks that will be placed in this order, in two cases: the target of the branch
+/// is the next block, or neither successor is next and only the fall-through is hot (the extra jump then leads to the
+/// cold one). Returns the number of inverted branches.
 pub(crate) fn invert_branches(graph: &mut Graph, order: &[NodeId], is_hot: impl Fn(NodeId) -> bool) -> u64 {
     let isa = graph.isa();
     let live: Vec<NodeId> = order.iter().copied().filter(|&node| graph.node(node).live).collect();

@@ -1,17 +1,17 @@
 /*!
 Pass `layout`: places hot code together, in the order of the plan.
 
-The plan's section `order` lists hot functions, or their hot blocks, in the order in which they shall be placed (`hot`).
-Each class of code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …) becomes one section: the
-hot code first, in the order of the plan, and behind it all other code in its original order (`hot_cold`). With an order
-by block, the cold blocks of a hot function are moved out of line (`split`), to the original place of the function, under
-the name that compilers give to such a part (`name.cold`). The hot blocks are ordered to save jumps (`chain`), and
-conditional branches are inverted where the hot path then falls through (`invert`).
+The plan's section `order` lists hot functions, or their hot blocks, in their intended order (`hot`). Each class of
+code that the linker script keeps apart (`.text`, `.init.text`, `.sched.text`, …) becomes one section: first the hot
+code, in the order of the plan, then all other code in its original order (`hot_cold`). With an order by block, the
+cold blocks of a hot function are moved out of line (`split`), to the original place of the function, under the name
+that compilers give to such a part (`name.cold`). The hot blocks are ordered to save jumps (`chain`), and conditional
+branches are inverted where the hot path then falls through (`invert`).
 
-What cannot be split is moved whole: hand-written sections, opaque functions, and functions with a branch or a patch
-site that reaches only a few bytes. Opaque code with a branch of short reach, and the targets of such branches, stay at
-the end of the class that they were nearer to (`near`). Nothing is removed and only branches are added, so that a wrong
-order costs speed and never correctness.
+Code that cannot be split is moved whole: hand-written sections, opaque functions, and functions with a branch or a
+patch site of short range. Opaque code with a branch of short range, and the targets of such branches, stay at the
+nearer end of their class (`near`). The pass removes nothing and adds only branches, so a wrong order costs speed but
+not correctness.
 */
 
 mod chain;
@@ -68,7 +68,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
             graph.nodes[first.get()].align = PAGE_SIZE;
         }
         report.count(
-            "branches turned round",
+            "branches inverted",
             invert::invert_branches(graph, &nodes, |node| hot.rank(node).is_some()),
         );
         cold_parts.extend(code.cold_parts);
@@ -79,7 +79,7 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report
 }
 
-/// Merges sections into the first of them, with the attributes of `named` and all of the nodes in a new order.
+/// Merges sections into the first of them, with the attributes of `named` and all nodes in a new order.
 fn merge(graph: &mut Graph, sections: &[SectionId], named: SectionId, nodes: &[NodeId]) {
     let first = sections[0];
     let attributes = Section { nodes: Vec::new(), ..graph.sections[named.get()].clone() };
@@ -92,12 +92,12 @@ fn merge(graph: &mut Graph, sections: &[SectionId], named: SectionId, nodes: &[N
 
 /// Sections of code that may be mixed.
 struct Class {
-    /// The one whose name and attributes the merged section gets.
+    /// The section whose name and attributes the merged section gets.
     named: SectionId,
     sections: Vec<SectionId>,
 }
 
-/// The classes. Sections of a COMDAT group are in none; classes with hand-written code only are left out.
+/// Returns the classes. Sections of a COMDAT group belong to none; classes with only hand-written code are left out.
 fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     let mut classes: IndexMap<&str, Vec<SectionId>> = IndexMap::new();
     for (i, section) in graph.sections.iter().enumerate() {
@@ -116,10 +116,10 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     })
 }
 
-/// The class of a section: sections of one class may be mixed. This is [`World::class`], except that `.text.hot` and
-/// `.text.unlikely` are one with `.text`: the linker script places them next to each other without a symbol in between
-/// (`TEXT_TEXT` in include/asm-generic/vmlinux.lds.h). So is `.ref.text`, but modpost allows references to init code
-/// by that name.
+/// Returns the class of a section; sections of one class may be mixed. This is [`World::class`], except that
+/// `.text.hot` and `.text.unlikely` belong to `.text`: the linker script places them next to each other without a
+/// symbol in between (`TEXT_TEXT` in include/asm-generic/vmlinux.lds.h). `.ref.text` is placed there too, but stays a
+/// class of its own, because modpost allows references to init code by that name.
 pub(crate) fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
     match world.class(name) {
         name if name.starts_with(".text.hot") || name.starts_with(".text.unlikely") => ".text",
@@ -127,16 +127,16 @@ pub(crate) fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
     }
 }
 
-/// Whether the hot code of a class is placed behind the cold, next to the hot code of the following class: the linker
-/// script has `.noinstr.text` in front of `.ref.text`, and `.sched.text` in front of entry code, all of them a few KB.
-/// The hot code is then aligned to a page, because the pair fits on one or two pages, and would often extend over one
+/// Whether the hot code of a class is placed after the cold, next to the hot code of the following class. The linker
+/// script has `.noinstr.text` before `.ref.text`, and `.sched.text` before entry code, all of them a few KB. The hot
+/// code is then aligned to a page: the pair fits on one or two pages, and without alignment would often extend over one
 /// more.
 fn is_hot_last(class: &str) -> bool {
     matches!(class, ".noinstr.text" | ".sched.text")
 }
 
-/// Gives each part of a function that was moved away a symbol, for backtraces and profilers: the name of the function, a
-/// dot and a suffix.
+/// Gives each moved part of a function a symbol for backtraces and profilers: the name of the function, a dot and a
+/// suffix.
 pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
     for part in parts {
         graph.symbols.push(Symbol {

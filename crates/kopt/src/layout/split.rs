@@ -1,7 +1,7 @@
 //! Splitting hot functions into hot and cold blocks.
 //!
-//! A branch to a block that is out of line needs its long form. A run of cold blocks that takes no more bytes than these
-//! branches would grow by stays in line.
+//! A branch to a block that is out of line needs its long form. A run of cold blocks is kept in line if it is no larger
+//! than the growth of these branches.
 
 use std::ops::Range;
 
@@ -15,14 +15,14 @@ use kplan::Granularity;
 use super::chain::chain;
 use super::hot::Hot;
 
-/// Why code is not split that lies directly behind other code.
+/// The reason why code that directly follows other code is not split.
 const GLUED: &str = "glued to neighbouring code";
 
 /// Splits functions.
 pub struct Splitter {
     granularity: Granularity,
     isa: &'static dyn Rewritable,
-    /// Static keys whose `nop` or `jmp` is of the short form, which reaches near targets only.
+    /// Sites of static keys whose `nop` or `jmp` has the short form, which reaches near targets only.
     short_keys: FixedBitSet,
 }
 
@@ -30,9 +30,9 @@ pub struct Splitter {
 pub struct Split {
     pub hot: Vec<NodeId>,
     pub cold: Vec<NodeId>,
-    /// The function and size of `cold`, if there is any.
+    /// The function and size of `cold`, if it is not empty.
     pub part: Option<ColdPart>,
-    /// Size in bytes of cold blocks that stay in line, in `hot`.
+    /// Size in bytes of cold blocks that are kept in line, in `hot`.
     pub inline_bytes: u64,
 }
 
@@ -69,14 +69,14 @@ impl Splitter {
     /// Splits a function, given by its nodes.
     ///
     /// # Errors
-    /// If it is not split; the reason, if it has cold blocks.
+    /// The reason if the function has cold blocks and cannot be split; `None` if there is nothing to split.
     pub fn split(
         &self,
         graph: &Graph,
         nodes: &[NodeId],
         hot: &Hot<'_>,
     ) -> Result<Split, Option<&'static str>> {
-        // Behind the blocks that read them, literals move with these.
+        // Literals move with the blocks that read them.
         let (literals, blocks): (Vec<NodeId>, Vec<NodeId>) =
             nodes.iter().partition(|&&node| is_literal(graph, node));
         if self.granularity == Granularity::Function || blocks.iter().all(|&node| hot.rank(node).is_some()) {
@@ -117,10 +117,10 @@ impl Splitter {
         Ok(Split { hot, cold, part, inline_bytes })
     }
 
-    /// The function that consists of these nodes, if its blocks can be moved apart.
+    /// Returns the function of these nodes, if its blocks can be moved apart.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// The reason why they cannot.
     pub fn check(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
         let blocks: Vec<NodeId> = nodes.iter().copied().filter(|&node| !is_literal(graph, node)).collect();
         let function = self.check_blocks(graph, &blocks)?;
@@ -130,13 +130,13 @@ impl Splitter {
         }
     }
 
-    /// The same for the blocks of a function, of which some may be glued to others.
+    /// Like [`Splitter::check`], for blocks of a function that may be glued to others.
     ///
     /// # Errors
-    /// Why they cannot.
+    /// The reason why they cannot.
     pub fn check_blocks(&self, graph: &Graph, nodes: &[NodeId]) -> Result<FunctionId, &'static str> {
         let Some(NodeKind::Block(first)) = nodes.first().map(|&node| &graph.node(node).kind) else {
-            return Err("hand-written, or carried whole: cannot be split");
+            return Err("hand-written or opaque: cannot be split");
         };
         for &node in nodes {
             let block = graph.block(node).filter(|block| block.function == first.function);
@@ -160,7 +160,7 @@ impl Splitter {
     }
 }
 
-/// Whether a node is data that instructions of its function read by its distance, and that need not lie behind one of them.
+/// Whether a node is data that instructions of its function read by its distance, and that need not follow one of them.
 fn is_literal(graph: &Graph, node: NodeId) -> bool {
     graph.is_among_code(node) && graph.node(node).glued_to.is_none()
 }
@@ -171,7 +171,7 @@ pub(crate) fn refers_to(graph: &Graph, from: NodeId, to: NodeId) -> bool {
         && graph.refs_of(from).iter().any(|reference| graph.resolve_node(reference.target) == Some(to))
 }
 
-/// The maximal runs of blocks that do not stay.
+/// The maximal runs of blocks that are moved out of line.
 pub(crate) fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
     let mut runs = Vec::new();
     let mut at = 0;
@@ -184,13 +184,13 @@ pub(crate) fn cold_runs(stays: &[bool]) -> Vec<Range<usize>> {
     runs
 }
 
-/// By how many bytes the blocks in line would grow if a run of blocks were moved out of line.
+/// Bytes by which the blocks in line would grow if a run of blocks were moved out of line.
 pub(crate) fn cost(graph: &Graph, nodes: &[NodeId], stays: &[bool], run: &Range<usize>) -> u64 {
     let stay = nodes.iter().zip(stays).filter(|&(_, &stays)| stays).map(|(&node, _)| node);
     stay.map(|node| growth(graph, node, |to| nodes[run.clone()].contains(&to))).sum()
 }
 
-/// The growth of a block in bytes if the successors for which `leaves` holds are moved away from it.
+/// The growth of a block in bytes if the successors that satisfy `leaves` are moved away from it.
 pub(crate) fn growth(graph: &Graph, node: NodeId, leaves: impl Fn(NodeId) -> bool) -> u64 {
     let isa = graph.isa();
     let goes = |dest: &Dest| graph.resolve_node(dest.target).is_some_and(&leaves);

@@ -1,8 +1,8 @@
-//! Which of the identical blocks are worth to be merged.
+//! Choosing the identical blocks to merge.
 //!
 //! A removed block saves its bytes and its final branch. Each remaining predecessor needs a jump instead of a
-//! fall-through, and a longer branch where a short one reached. So blocks that follow one another go together or not
-//! at all: within, nothing has to be redirected.
+//! fall-through, and a long branch instead of a short one. So blocks that lead to one another are removed together or
+//! not at all: edges between them need no redirection.
 
 use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Terminator};
@@ -12,10 +12,10 @@ use rustc_hash::FxHashMap;
 
 use crate::identical::End;
 
-/// How many blocks are looked at behind an end, to find out whether they go with it.
+/// Maximum number of blocks after a tail that are checked for removal along with it.
 const BEHIND: usize = 8;
 
-/// Whether a jump may take less than the end of a block, with the blocks behind it that others are identical to (`shared`).
+/// Whether a jump may take less than a tail and the following blocks that have identical twins (`shared`).
 pub fn may_pay(graph: &Graph, (block, start): End, shared: &FixedBitSet) -> bool {
     let jump = graph.isa().longest_form(graph.isa().jump(graph.encoding(block))).len;
     let next = |block: &NodeId| match &graph.block(*block)?.end {
@@ -28,7 +28,7 @@ pub fn may_pay(graph: &Graph, (block, start): End, shared: &FixedBitSet) -> bool
     size(block) - start + behind.map(size).sum::<u32>() > jump.into()
 }
 
-/// Takes out, of pairs of a block and its twin that stays, those that would not make the code smaller.
+/// Drops the pairs of a block and its kept twin that would not make the code smaller.
 pub fn worthwhile(graph: &Graph, twins: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, NodeId)> {
     let prices = Prices::of(graph, &twins);
     let mut twin_of: FxHashMap<NodeId, NodeId> = twins.iter().copied().collect();
@@ -70,7 +70,7 @@ pub fn worthwhile(graph: &Graph, twins: Vec<(NodeId, NodeId)>) -> Vec<(NodeId, N
     twins.into_iter().filter(|(block, _)| twin_of.contains_key(block)).collect()
 }
 
-/// The blocks that go, in groups of those that lead to one another.
+/// The removable blocks, in groups that lead to one another.
 fn groups(prices: &Prices, order: &[NodeId], twin_of: &FxHashMap<NodeId, NodeId>) -> Vec<Vec<NodeId>> {
     let mut group_of: FxHashMap<NodeId, usize> = FxHashMap::default();
     let mut groups: Vec<Vec<NodeId>> = Vec::new();
@@ -92,7 +92,7 @@ fn groups(prices: &Prices, order: &[NodeId], twin_of: &FxHashMap<NodeId, NodeId>
     groups
 }
 
-/// A way from one block to another, and what it takes in bytes to redirect it.
+/// An edge from one block to another, and the cost of redirecting it in bytes.
 #[derive(Clone, Copy)]
 struct Way {
     from: NodeId,
@@ -145,7 +145,7 @@ impl Prices {
         prices
     }
 
-    /// The cost of redirecting the edges into a block from blocks that remain.
+    /// The cost of redirecting the edges from blocks that are kept into a block.
     fn entering(&self, block: NodeId, goes: impl Fn(NodeId) -> bool) -> u32 {
         self.ways_in(block).iter().filter(|way| !goes(way.from)).map(|way| way.price).sum()
     }

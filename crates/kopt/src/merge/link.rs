@@ -1,7 +1,7 @@
-//! Where the return address matters that a call would overwrite.
+//! Liveness of the return address that a call would overwrite.
 //!
-//! If calls leave it in a register (`lr` of ARM), a function that calls others has saved it, and does not read the
-//! register before it loads or overwrites it. One that calls none may still return with it.
+//! If calls leave it in a register (`lr` of ARM), a function with calls has saved it, and does not read the register
+//! before it loads or overwrites it. A function without calls may still return with it.
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::for_each_successor;
@@ -11,14 +11,14 @@ use kflow::{Instruction, bit};
 use kisa::{BranchKind, Flow, Reg};
 use rayon::prelude::*;
 
-/// The blocks in front of which the register matters; none where calls push the return address.
+/// The blocks at whose start the register is live; none where calls push the return address.
 pub(super) struct Link<'g> {
     graph: &'g Graph,
     register: Option<Reg>,
     before: FixedBitSet,
 }
 
-/// What an instruction does to the register.
+/// The effect of an instruction on the register.
 #[derive(Clone, Copy)]
 struct Use {
     reads: bool,
@@ -26,14 +26,14 @@ struct Use {
 }
 
 impl Use {
-    /// Whether it matters in front of what does this, by whether it does behind.
+    /// Whether the register is live before an instruction, given whether it is after.
     fn matters_before(self, behind: bool) -> bool {
         self.reads || behind && !self.overwrites
     }
 }
 
 impl<'g> Link<'g> {
-    /// Finds where it matters in a graph.
+    /// Computes the liveness in a graph.
     pub(super) fn of(graph: &'g Graph) -> Link<'g> {
         let before = FixedBitSet::with_capacity(graph.nodes.len());
         let mut link = Link { graph, register: graph.isa().link_register(), before };
@@ -43,7 +43,7 @@ impl<'g> Link<'g> {
         link
     }
 
-    /// For each of the `count` instructions of a block, whether it matters behind it.
+    /// For each of the `count` instructions of a block, whether the register is live after it.
     pub(super) fn behind(&self, block: NodeId, count: usize) -> Vec<bool> {
         let Some(register) = self.register else { return vec![false; count] };
         let mut matters = self.at_end(block);
@@ -93,16 +93,16 @@ impl<'g> Link<'g> {
         }
     }
 
-    /// Whether it matters behind the last instruction of a block.
+    /// Whether the register is live after the last instruction of a block.
     fn at_end(&self, block: NodeId) -> bool {
         let graph = self.graph;
         let Some(own) = graph.block(block) else { return true };
         let ways = match &own.end {
-            // The instruction itself reads it, or overwrites it.
+            // The instruction itself reads or overwrites it.
             Terminator::Return | Terminator::Call { .. } | Terminator::IndirectCall { .. } => return false,
             Terminator::Unreachable | Terminator::Trap { next: None } => return false,
             Terminator::Patched { .. } | Terminator::IndirectJump => return true,
-            // A computed jump on a condition may leave the function.
+            // A conditional computed jump may leave the function.
             Terminator::Conditional { .. } if !returns_or_calls(graph, block) => return true,
             Terminator::FallThrough(_)
             | Terminator::Jump(_)
@@ -130,7 +130,7 @@ fn returns_or_calls(graph: &Graph, block: NodeId) -> bool {
     })
 }
 
-/// What the instructions of a block do to a register; as if one read it, if they are not known.
+/// The effect of each instruction of a block on a register. If they are not known, they count as reads.
 fn uses(graph: &Graph, block: NodeId, register: Reg) -> Vec<Use> {
     let Some(instructions) = graph.instructions(block) else {
         return vec![Use { reads: true, overwrites: false }; graph.decode(block).count().max(1)];

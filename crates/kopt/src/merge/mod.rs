@@ -1,25 +1,26 @@
 /*!
-Pass `merge`: identical blocks become one, and so do the ends and sequences that blocks share (Chanet et al. 2007, section 2.4).
+Pass `merge`: merges identical blocks, and the tails and sequences that blocks share (Chanet et al. 2007, section 2.4).
 
 Two blocks are identical if they have the same bytes and references, and end in the same way with the same or again
-identical successors (`identical`). The rest of the execution is the same, so that control may continue in either
-block, without a call and with any frame. One block of each class remains, in its place. That is done where it makes
-the code smaller (`choice`).
+identical successors (`identical`). From there on, execution is the same, so control may continue in either block,
+without a call and with any frame. One block of each class is kept in its place. This is done where it makes the code
+smaller (`choice`).
 
-Blocks whose last instructions alone are the same are cut in front of these (`identical/tails.rs`), so that what they share is
-a block of its own in each. It is not cut where a jump would not be the same as going on: behind an instruction that holds
-interrupts off for the next one (`sti`), and in front of one that an `it` of ARM rules; nor a block that is pointed into.
+If only the last instructions of blocks are identical, the blocks are cut before them (`identical/tails.rs`), so that
+the shared tail is a block of its own in each. There is no cut where a jump would change the behaviour: after an
+instruction that holds interrupts off for the next one (`sti`), and before an instruction under an `it` of ARM. Neither
+is a block cut that has a reference into it.
 
-Last, instructions that are repeated in the middle of blocks become functions, which are called instead (`outline`).
+Finally, instructions that are repeated in the middle of blocks are outlined into functions (`outline`).
 
-It costs time: jumps, calls, and code that no longer lies where it runs. So only blocks are merged that did not run in the traces
-of the plan's section `coverage`, unless [`Scope::All`] is asked for. A compressed image does not get smaller by it
-([`OptimizeFor::Image`] leaves it out): a repeated piece of code compresses to a few bytes, and the distance of a jump does not
-(section 6.3.1).
+Merging costs time: jumps, calls, and a loss of locality. So only blocks are merged that did not run in the traces of
+the plan's section `coverage`, unless [`Scope::All`] is requested. A compressed image does not get smaller
+([`OptimizeFor::Image`] leaves merging out): a repeated piece of code compresses to a few bytes, but the distance of a
+jump does not compress (section 6.3.1).
 
-Only blocks of `.text` without table entries are merged. Code that may fault, is patched, or has a `BUG()` is kept, and
-so are the first blocks of functions, which pass `icf` handles; but others may be merged into these. Functions that a
-list of the kernel names (`_kprobe_blacklist`) stay whole, because the list is about all of their code.
+Only blocks of `.text` without table entries are merged. Code that may fault, is patched, or has a `BUG()` is kept. The
+first blocks of functions are left to pass `icf`, but other blocks may be merged into them. Functions that a list of
+the kernel names (`_kprobe_blacklist`) are kept whole, because the list covers all of their code.
 */
 
 mod choice;
@@ -47,12 +48,14 @@ use crate::{OptimizeFor, Options, Scope};
 pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     let mut report = PassReport::new("merge");
     if options.optimize_for == OptimizeFor::Image {
-        report.keep("identical blocks", "they take next to nothing in a compressed image");
+        report.keep("identical blocks", "merging does not make a compressed image smaller");
         return report;
     }
     if options.merge == Scope::Cold && plan.coverage.is_none() {
-        report
-            .keep("identical blocks", "the plan has no section `coverage`, so that any may run; see --merge");
+        report.keep(
+            "identical blocks",
+            "the plan has no section `coverage` that lists the blocks that ran; see --merge",
+        );
         return report;
     }
     let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
@@ -78,15 +81,15 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     report
 }
 
-/// Ends of blocks that are identical.
+/// A class of identical tails.
 struct Class {
     ends: Vec<End>,
     stays: End,
-    /// Those that may go.
+    /// The tails that may be removed.
     going: Vec<End>,
 }
 
-/// The classes of equal ends of blocks, including whole blocks, with the removable members.
+/// The classes of identical tails, including whole blocks, with the removable members.
 fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     let edges = Edges::of(graph);
     let uses = Uses::of(graph);
@@ -97,7 +100,7 @@ fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     let partition = Partition::of(graph, &edges, &pieces);
     let mut shared = FixedBitSet::with_capacity(graph.nodes.len());
     let mut classes: Vec<Vec<End>> = Vec::new();
-    // Blocks that jump by a table are compared whole.
+    // Blocks with a jump table are compared whole.
     let is_switch =
         |block: NodeId| matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Switch(_)));
     for class in partition.classes() {
@@ -118,13 +121,13 @@ fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     classes.into_iter().map(class).filter(|class| !class.going.is_empty()).collect()
 }
 
-/// Cuts blocks at places, each of which may be listed several times. Returns the block that begins at each place then.
+/// Cuts blocks at places, which may be listed several times. Returns the block that begins at each place.
 fn cut(graph: &mut Graph, mut places: Vec<End>) -> FxHashMap<End, NodeId> {
     places.sort_unstable();
     places.dedup();
     let mut parts: FxHashMap<End, NodeId> = FxHashMap::default();
     let mut editor = Editor::new(graph, "merge");
-    // From the end of a block to its front: what was cut off is not cut again.
+    // From the end of a block backwards, so that a part is not cut again.
     for &(block, start) in places.iter().rev() {
         let part = if start > 0 { editor.split_block(block, start) } else { block };
         parts.insert((block, start), part);
@@ -133,7 +136,7 @@ fn cut(graph: &mut Graph, mut places: Vec<End>) -> FxHashMap<End, NodeId> {
     parts
 }
 
-/// The blocks that may lie somewhere else, as far as what they hold goes, in their order.
+/// The blocks whose contents may be moved elsewhere, in order.
 fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     let relative = instrument::position_independent(graph);
     let listed = listed(graph);
@@ -153,8 +156,8 @@ fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     graph.node_ids().filter(may_move).collect()
 }
 
-/// The functions in a list of functions (`_kprobe_blacklist`), as a set of bits. For the kernel, such an entry is about the code
-/// from the entry of the function to the next symbol. A block of the function that moves elsewhere would no longer be listed.
+/// The functions in a list of functions (`_kprobe_blacklist`), as a set of bits. To the kernel, such an entry covers
+/// the code from the entry of the function to the next symbol. A block that moves elsewhere would no longer be listed.
 fn listed(graph: &Graph) -> FixedBitSet {
     let mut listed = FixedBitSet::with_capacity(graph.functions.len());
     for entry in graph.node_ids().filter(|&id| graph.node(id).live) {
@@ -166,13 +169,14 @@ fn listed(graph: &Graph) -> FixedBitSet {
     listed
 }
 
-/// How blocks are used by others, as sets of bits.
+/// The uses of blocks that restrict merging, as sets of bits.
 struct Uses {
-    /// The blocks that others have to find where they are: the first ones of functions, those that are glued to others, and
-    /// those that anything refers to, but for branches that reach far and for jump tables of addresses. (Tables of
-    /// distances reach forward only.)
+    /// The blocks that must be found in their place: entries of functions, blocks that are glued to others, and blocks
+    /// with a reference, except by branches of full range and jump tables of addresses. (Tables of distances reach
+    /// forward only.)
     named: FixedBitSet,
-    /// Those that are not to be cut: something points into their middle, or is glued to their end, or they are roots.
+    /// The blocks that must not be cut: roots, and blocks with a reference into their middle or a node glued to their
+    /// end.
     inside: FixedBitSet,
 }
 

@@ -1,14 +1,14 @@
-//! Repeated sequences of instructions become functions, which are called instead.
+//! Outlining of repeated sequences of instructions into functions.
 //!
 //! A sequence has the same effect in a function as in place if it only computes and accesses memory. A call and a
 //! return change neither registers nor flags, and accesses relative to the stack pointer are adjusted for the return
-//! address ([`kisa::Rewritable::move_into_callee`]). The last instruction may be a call as well: the function jumps to
-//! the callee then, which finds the stack as it was, and returns to behind the call of the function. Where calls leave
-//! the return address in a register, that must not matter ([`Link`]).
+//! address ([`kisa::Rewritable::move_into_callee`]). The last instruction may also be a call: the function then jumps
+//! to the callee, which finds an unchanged stack and returns to the caller of the function. Where calls leave the
+//! return address in a register, that register must be dead ([`Link`]).
 //!
-//! Such a function takes its operands where they are, so that it keeps to no calling convention, and has no symbol
-//! ([`kcfg::graph::Function::is_outlined`]). A fault in it is reported with the symbol before it, and on x86 a trace
-//! by frame pointers omits its caller.
+//! Such a function takes its operands from wherever they are, so it follows no calling convention, and has no symbol
+//! ([`kcfg::graph::Function::is_outlined`]). A fault in it is reported with the preceding symbol, and on x86 a
+//! backtrace by frame pointers omits its caller.
 
 use std::ops::Range;
 
@@ -30,24 +30,25 @@ use crate::identical::{End, Instruction, Partition};
 use crate::instrument::exclusive::{accesses_of, entered_between};
 use crate::report::PassReport;
 
-/// The section of the functions.
+/// The section of outlined functions.
 const SECTION: &str = ".text";
 
-/// The offset in an entry of ARM's index of the word that says how to unwind a function, in bytes, and the word of a
-/// function that has saved nothing: three times "finish" (IHI 0038, section 9.3).
+/// The byte offset of the unwind word in an entry of ARM's index, and the word of a function that has saved nothing:
+/// three times "finish" (IHI 0038, section 9.3).
 const SAVES_NOTHING: (usize, u32) = (4, 0x80b0_b0b0);
 
-/// The least `Tag_CPU_arch` of processors that have `bx` (IHI 0045, 2.3.5.2).
+/// The lowest `Tag_CPU_arch` of processors with `bx` (IHI 0045, 2.3.5.2).
 const V4T: u64 = 2;
 
-/// How much code there may be, in bytes, so that every call of it reaches (16 MiB in Thumb code), whatever lies in between.
+/// Maximum size of the code, in bytes, at which every call is in range (16 MiB in Thumb code), with room for anything
+/// in between.
 const NEAR: u64 = 8 << 20;
 
 /// Bytes added to the price of each call: in a compressed image, repeated instructions take almost nothing, but the
 /// distance of each call differs and takes about a byte more.
 const COMPRESSED_DISTANCE: u32 = 1;
 
-/// Outlines what blocks that are cold have in common.
+/// Outlines the sequences that cold blocks share.
 pub(super) fn run(graph: &mut Graph, is_cold: impl Fn(NodeId) -> bool, report: &mut PassReport) {
     let unwinding = Unwinding::of(graph);
     if let Some(why) = why_not(graph, unwinding) {
@@ -63,29 +64,29 @@ pub(super) fn run(graph: &mut Graph, is_cold: impl Fn(NodeId) -> bool, report: &
     }
 }
 
-/// Why nothing of a program can be outlined.
+/// The reason why nothing of a program can be outlined.
 fn why_not(graph: &Graph, unwinding: Unwinding) -> Option<&'static str> {
     if let Unwinding::Unknown = unwinding {
-        return Some("no function is unwound as one that saves nothing");
+        return Some("no unwind entry describes a function that saves nothing");
     }
     graph.isa().link_register()?;
     if graph.attributes.as_ref().is_none_or(|attributes| attributes.architecture < V4T) {
-        return Some("the processor may not know the return that a function would have (bx)");
+        return Some("the processor may not support `bx`, the return of outlined functions");
     }
     let code = graph.node_ids().map(|id| graph.node(id)).filter(|node| node.live);
     let is_code = |node: &&Node| graph.sections[node.section.get()].flags & u64::from(SHF_EXECINSTR) != 0;
     let size: u64 = code.filter(is_code).map(|node| u64::from(node.size)).sum();
-    (size > NEAR).then_some("calls may not reach, so that the linker would change a register in between")
+    (size > NEAR).then_some("calls may be out of range, and the linker's veneers change a register")
 }
 
-/// How the functions are unwound.
+/// Unwind information for outlined functions.
 #[derive(Clone, Copy)]
 enum Unwinding {
-    /// There is no index that tells.
+    /// The program has no unwind index.
     None,
-    /// As this entry of the index says.
+    /// Copied from this unwind entry.
     Like(NodeId),
-    /// There is an index, and no entry that says it.
+    /// The index has no suitable entry.
     Unknown,
 }
 
@@ -107,13 +108,13 @@ impl Unwinding {
     }
 }
 
-/// The sequences that are worth it in code of an encoding.
+/// The sequences worth outlining in code of an encoding.
 fn sequences(graph: &Graph, encoding: Encoding, is_cold: impl Fn(NodeId) -> bool) -> Vec<Places> {
     let text = Text::of(graph, encoding, is_cold);
     repeated(&text.items, price(graph, encoding)).iter().map(|sequence| text.places(sequence)).collect()
 }
 
-/// Makes functions of sequences, and calls them. Returns the number of calls.
+/// Outlines sequences into functions and inserts the calls. Returns the number of calls.
 fn outline(graph: &mut Graph, sequences: &[Places], unwinding: Unwinding) -> u64 {
     let cuts: Vec<End> = cuts(graph, sequences).collect();
     let parts = cut(graph, cuts);
@@ -139,19 +140,19 @@ fn outline(graph: &mut Graph, sequences: &[Places], unwinding: Unwinding) -> u64
     calls
 }
 
-/// The places of a sequence: in which block, and from where to where in it, in bytes.
+/// The places of a sequence: blocks, and byte ranges in them.
 type Places = Vec<(NodeId, Range<u32>)>;
 
 /// Instructions that may be outlined, as a text.
 #[derive(Default)]
 struct Text {
     items: Vec<Option<Item>>,
-    /// Where each item begins.
+    /// The start of each item.
     begins: Vec<End>,
 }
 
 impl Text {
-    /// The text of the blocks in an encoding that are cold.
+    /// The text of the cold blocks in an encoding.
     fn of(graph: &Graph, encoding: Encoding, is_cold: impl Fn(NodeId) -> bool) -> Text {
         let mut text = Text::default();
         if !graph.functions.iter().any(|function| function.encoding == encoding) {
@@ -160,7 +161,7 @@ impl Text {
         let (edges, uses, link) = (Edges::of(graph), Uses::of(graph), Link::of(graph));
         let partition = Partition::of(graph, &edges, &[]);
         let mut blocks = movable(graph, &edges);
-        // No store comes in between; no branch does, either.
+        // Exclusive accesses must stay together: no other store or branch may separate them.
         let has_exclusive = graph.isa().link_register().is_some();
         let between = if has_exclusive { entered_between(graph) } else { FixedBitSet::new() };
         blocks.retain(|&block| {
@@ -183,7 +184,7 @@ impl Text {
             (instructions, link_matters, keys)
         };
         let read: Vec<_> = blocks.par_iter().map(read).collect();
-        // What an instruction is; `None` for one that cannot be outlined.
+        // The item of each instruction; `None` if it cannot be outlined.
         let mut items: IndexMap<Vec<u8>, Option<Item>, FxBuildHasher> = IndexMap::default();
         for (&block, (instructions, link_matters, keys)) in blocks.iter().zip(read) {
             for ((instruction, link_matters), key) in instructions.iter().zip(link_matters).zip(keys) {
@@ -214,26 +215,26 @@ fn price(graph: &Graph, encoding: Encoding) -> Price {
     Price { call: call.len() as u32 + COMPRESSED_DISTANCE, back: back.len() as u32 }
 }
 
-/// What an instruction is, given a number for those that do the same; `None` if it cannot be outlined.
+/// Returns the item of an instruction, given the number of its equals; `None` if it cannot be outlined.
 fn item(graph: &Graph, block: NodeId, instruction: &Instruction, number: u32) -> Option<Item> {
     let is_last = is_last_call(graph, block, instruction);
     let size = instruction.range.len() as u32;
     (is_last || may_move(graph, block, instruction)).then_some(Item { number, size, is_last })
 }
 
-/// Whether an instruction is a call at the end of a block that a jump can stand for.
+/// Whether an instruction is a call at the end of a block that a jump can replace.
 fn is_last_call(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
     is_behind_call(graph, block, instruction.range.end)
         && graph.callee(block).is_some_and(|callee| callee.addend == 0 && is_alike(graph, block, callee))
 }
 
-/// Whether a place in a block is behind the call that it ends with.
+/// Whether a place in a block is after the call that ends the block.
 fn is_behind_call(graph: &Graph, block: NodeId, at: u32) -> bool {
     let calls = matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Call { .. }));
     calls && at == graph.node(block).size
 }
 
-/// Whether a callee is in the encoding of a block: a call may change to the other one of ARM, a jump may not.
+/// Whether a callee has the encoding of a block: on ARM, a call may switch the encoding, a jump may not.
 fn is_alike(graph: &Graph, block: NodeId, callee: &Ref) -> bool {
     if graph.isa().link_register().is_none() {
         return true;
@@ -246,14 +247,14 @@ fn is_alike(graph: &Graph, block: NodeId, callee: &Ref) -> bool {
     }
 }
 
-/// Whether an instruction does the same in a function that is called instead.
+/// Whether an instruction has the same effect in an outlined function.
 fn may_move(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
     let Instruction { range, condition } = instruction;
     let mut bytes = graph.bytes_of(block)[range.start as usize..range.end as usize].to_vec();
     let before = bytes.clone();
     let address = graph.encoding(block).address(range.start.into()) ^ condition;
     let fields = || graph.refs_of(block).iter().filter(|reference| range.contains(&reference.offset));
-    // The linker rewrites accesses to thread-local variables with the call behind them.
+    // The linker rewrites accesses to thread-local variables together with the following call.
     let is_plain =
         fields().all(|field| matches!(field.class, RelocClass::Absolute | RelocClass::Instruction));
     is_plain
@@ -261,7 +262,7 @@ fn may_move(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
         && (bytes == before || fields().next().is_none())
 }
 
-/// Where to cut blocks: in front of sequences, and behind them but for the call that a block ends with.
+/// The places to cut blocks: before and after sequences, except after the call that ends a block.
 fn cuts<'s>(graph: &'s Graph, sequences: &'s [Places]) -> impl Iterator<Item = End> + 's {
     sequences.iter().flatten().flat_map(move |(block, range)| {
         let end = (!is_behind_call(graph, *block, range.end)).then_some((*block, range.end));
@@ -269,8 +270,8 @@ fn cuts<'s>(graph: &'s Graph, sequences: &'s [Places]) -> impl Iterator<Item = E
     })
 }
 
-/// What the function does that is called instead of a block: its instructions, and then what the call did at its end, or a
-/// return.
+/// Returns the body of the outlined function: the instructions of a block, followed by a jump to the callee of its last
+/// call, or by a return.
 fn body(graph: &Graph, block: NodeId) -> (Contents, Terminator) {
     let (isa, encoding) = (graph.isa(), graph.encoding(block));
     let mut contents =
@@ -295,7 +296,7 @@ fn body(graph: &Graph, block: NodeId) -> (Contents, Terminator) {
     (contents, end)
 }
 
-/// Makes a block call a function instead of what it did.
+/// Replaces the contents of a block by a call of a function.
 fn call_instead(editor: &mut Editor<'_>, block: NodeId, function: NodeId) {
     let graph = editor.graph();
     let contents = Contents::call(graph, graph.encoding(block), function);

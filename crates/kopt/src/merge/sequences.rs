@@ -1,44 +1,44 @@
-//! Sequences that a text has several times.
+//! Finding the repeated sequences of a text.
 //!
-//! From each item on, as many are compared as at least two places have in common. That is a tree, as of the ends of blocks
-//! (`identical/tails.rs`), and each of its nodes is a sequence with all its places. Chosen is, again and again, the one that saves
-//! most where nothing of it has been chosen yet.
+//! The search extends each sequence item by item as long as at least two places share it. The result is a tree, as for
+//! block tails (`identical/tails.rs`), and each of its nodes is a sequence with all its places. The choice is greedy:
+//! repeatedly take the sequence that saves most among the items that are still free.
 
 use std::collections::BinaryHeap;
 
-/// How many items a sequence has at most.
+/// Maximum number of items in a sequence.
 const LONGEST: usize = 64;
 
 /// An item of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
-    /// The same for items that are the same.
+    /// Equal for equal items.
     pub number: u32,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// Whether no sequence goes on behind it.
+    /// Whether it must be the last item of a sequence.
     pub is_last: bool,
 }
 
-/// What outlining costs, in bytes.
+/// The cost of outlining, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Price {
-    /// A call, in each place.
+    /// The call in each place.
     pub call: u32,
-    /// The return, once, unless the last item returns.
+    /// The return, unless the last item returns.
     pub back: u32,
 }
 
-/// A sequence, and where it is.
+/// A sequence and its places.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeated {
-    /// How many items it has.
+    /// Number of items.
     pub length: usize,
-    /// Where it begins, by rising index in the text; nowhere do two overlap.
+    /// Start indices in the text, rising; the places do not overlap.
     pub starts: Vec<usize>,
 }
 
-/// The sequences of a text that are worth it to be outlined, where nothing lasts over a `None`. No item belongs to two of them.
+/// Returns the sequences of a text that are worth outlining. No sequence contains a `None`, and no two share an item.
 pub fn repeated(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
     let mut candidates = candidates(text, price);
     let saves = |candidate: &Repeated| saved(text, candidate, price);
@@ -66,7 +66,7 @@ pub fn repeated(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
     chosen
 }
 
-/// The sequences that would be worth it if nothing overlapped.
+/// The sequences that would be worth outlining if none overlapped.
 fn candidates(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
     let mut candidates = Vec::new();
     let all = (0..text.len()).filter(|&at| text[at].is_some()).collect();
@@ -74,7 +74,7 @@ fn candidates(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
     while let Some(Repeated { length, mut starts }) = pending.pop() {
         let next = |start: usize| text.get(start + length).copied().flatten();
         starts.retain(|&start| next(start).is_some());
-        // In one class, starts stay in their order.
+        // The sort is stable, so starts remain in order within a class.
         starts.sort_by_key(|&start| next(start).map(|item| item.number));
         let alike = |&one: &usize, &other: &usize| {
             next(one).map(|item| item.number) == next(other).map(|item| item.number)
@@ -89,7 +89,7 @@ fn candidates(text: &[Option<Item>], price: Price) -> Vec<Repeated> {
     candidates
 }
 
-/// How many bytes it saves to outline a sequence in all its places.
+/// The bytes saved by outlining a sequence in all its places.
 fn saved(text: &[Option<Item>], sequence: &Repeated, price: Price) -> i64 {
     let Some(&first) = sequence.starts.first() else { return 0 };
     let items = || text[first..first + sequence.length].iter().flatten();
@@ -102,7 +102,7 @@ fn saved(text: &[Option<Item>], sequence: &Repeated, price: Price) -> i64 {
 mod tests {
     use super::*;
 
-    /// A text of letters that take three bytes each; a capital letter is the last one of a sequence, and a dot is nothing.
+    /// Chooses from a text of letters of three bytes each; a capital letter ends a sequence, and a dot is `None`.
     fn chosen(text: &str) -> Vec<(usize, Vec<usize>)> {
         let item = |letter: char| {
             let item = Item { number: letter.into(), size: 3, is_last: letter.is_uppercase() };
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn what_saves_most_comes_first() {
-        // Four bytes less in each place, and ten for the code.
+        // Each place saves four bytes, and the outlined code takes ten.
         assert_eq!(chosen("abc.abc"), []);
         assert_eq!(chosen("abc.abc.abc"), [(3, vec![0, 4, 8])]);
         assert_eq!(chosen("abcd.abcd.abc.xabcd"), [(4, vec![0, 5, 15])]);

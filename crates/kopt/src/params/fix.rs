@@ -1,12 +1,12 @@
 /*!
-Variables that get a value for good.
+Variables that are fixed to a value.
 
-The paper's test of mutability (section 3.3, its end), on the graph: a variable is fixed if everything alive that refers to
-it is a plain read by an instruction, entries that are removed aside. So nothing writes to it and nothing holds its
-address: no entry in a table of sysctls, no file in sysfs. The variable has to be a node of its own, or what refers to
-its neighbours might mean it.
+This is the paper's test of mutability (end of section 3.3) on the graph. A variable is fixed if every live reference
+to it is a plain read by an instruction, not counting entries that are removed. So nothing writes to it, and nothing
+holds its address: no sysctl table entry, no sysfs file. The variable has to be a node of its own. Otherwise a
+reference to its neighbours might mean it.
 
-Writers that only a removed parameter needs are gone only after pass `reach`: such a variable is fixed in a later round.
+A writer that only a removed parameter needs disappears in pass `reach`. Such a variable is fixed in a later round.
 */
 
 use goblin::elf::section_header::{SHT_NOBITS, SHT_PROGBITS};
@@ -23,14 +23,14 @@ use crate::uses::{How, Uses};
 
 /// A variable that can be fixed.
 pub struct Fixed<'p> {
-    /// What the plan says.
+    /// The plan's entry.
     pub what: &'p FixedVariable,
     /// The variable.
     pub node: NodeId,
 }
 
-/// The variables of the plan that can be fixed and are not yet, and the reasons of the others. Entries that set them are added
-/// to `gone`.
+/// Returns the variables of the plan that can be fixed and are not yet, and reports the reasons for the others. Entries
+/// that set these variables are added to `gone`.
 pub fn fixed<'p>(
     graph: &Graph,
     uses: &Uses<'_>,
@@ -54,7 +54,7 @@ pub fn fixed<'p>(
     found
 }
 
-/// The node that is the variable.
+/// Returns the node of the variable.
 fn node(graph: &Graph, what: &FixedVariable) -> Result<NodeId, String> {
     let is_meant = |symbol: &&kcfg::graph::Symbol| {
         symbol.name == what.variable
@@ -78,14 +78,14 @@ fn node(graph: &Graph, what: &FixedVariable) -> Result<NodeId, String> {
         || graph.chunk(node).is_none_or(|c| c.code)
     {
         return Err(format!(
-            "it is not a variable of {} bytes by itself: its section could not be cut there",
+            "it is not a separate variable of {} bytes: its section could not be cut there",
             what.size
         ));
     }
     Ok(node)
 }
 
-/// Checks that nothing changes the variable, entries aside that go.
+/// Checks that nothing changes the variable, except entries that are removed.
 fn check(
     graph: &Graph,
     uses: &Uses<'_>,
@@ -109,7 +109,7 @@ fn check(
     let is_glued = graph.node(node).glued_to.is_some()
         || graph.section_of(node).nodes.iter().any(|&other| graph.node(other).glued_to == Some(node));
     if is_glued && graph.section_of(node).kind == SHT_NOBITS {
-        return Err("it cannot be moved out of the zero-initialized data that it lies in".to_owned());
+        return Err("it cannot be moved out of its zero-initialized section".to_owned());
     }
     let others = uses.of_node(node).into_iter().filter(|one| one.how != How::Reads && !is_own(one.from));
     for one in others.filter(|_| !what.forced) {
@@ -137,7 +137,7 @@ fn has_value(graph: &Graph, node: NodeId, what: &FixedVariable) -> bool {
     }
 }
 
-/// Gives variables their values. Zero-initialized ones move to data with bytes if they need some.
+/// Sets variables to their values. A zero-initialized variable with a nonzero value moves to data with bytes.
 pub fn set(graph: &mut Graph, fixed: &[Fixed<'_>], report: &mut PassReport) {
     let changed: Vec<&Fixed<'_>> =
         fixed.iter().filter(|fixed| !has_value(graph, fixed.node, fixed.what)).collect();

@@ -4,14 +4,14 @@ section 3.3).
 
 - The pass removes the table entries of the parameters that the plan lists as unnamed ([`kcfg::parameters`]). The
   handler of an entry is then removed unless something else needs it, and nothing writes to its variable any more.
-- Variables that the plan fixes get their value in place of the one that the kernel starts with (`fix`), where nothing
-  can write to them.
+- A variable that the plan fixes gets its value in place of the kernel's initial value (`fix`), if nothing can write to
+  it.
 
-A file of sysfs that root may write to keeps its parameter, whatever the plan says.
+A sysfs file that root may write to keeps its parameter, whatever the plan says.
 
-Both make a kernel that takes other command lines for granted than the original did. So nothing is done unless the program
-has the check that is to be linked in ([`CHECK_SYMBOL`]). The pass writes for it what was removed and fixed (`records`), and
-at boot the check compares that with the command line.
+Both changes restrict the kernel to certain command lines. So the pass does nothing unless the program has the check
+that is to be linked in ([`CHECK_SYMBOL`]). The pass records the removed and fixed parameters for it (`records`), and
+the check compares them with the command line at boot.
 */
 
 mod fix;
@@ -35,13 +35,16 @@ const PASS: &str = "params";
 pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     let mut report = PassReport::new(PASS);
     let Some(params) = &plan.params else {
-        report.keep("every boot parameter", "the plan does not say which ones the command line names");
+        report.keep(
+            "every boot parameter",
+            "the plan does not list the parameters that the command line names",
+        );
         return report;
     };
     if !records::can_be_written(graph) {
         report.keep(
             "every boot parameter",
-            format!("nothing compares the command line at boot: no object refers to {CHECK_SYMBOL}"),
+            format!("the check of the command line at boot is missing: no object refers to {CHECK_SYMBOL}"),
         );
         return report;
     }
@@ -65,12 +68,12 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     report
 }
 
-/// Whether a variable is fixed to what a word gives to this parameter.
+/// Whether a variable is fixed to the value that a word of the command line gives to this parameter.
 fn sets(fixed: &FixedVariable, parameter: &Parameter) -> bool {
     fixed.parameter.as_ref().is_some_and(|word| word.name == parameter.name)
 }
 
-/// The entries that the plan lists as unnamed and that may go.
+/// The entries that the plan lists as unnamed and that may be removed.
 fn unnamed(
     uses: &Uses<'_>,
     params: &Params,

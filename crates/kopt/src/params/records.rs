@@ -1,9 +1,10 @@
 /*!
-What the check of the command line compares with: a record for each parameter that was removed or fixed.
+Records for the check of the command line: one for each parameter that was removed or fixed.
 
-The check (`kshrink-spec`'s `runtime/cmdline.c`) is an object of the program that refers to [`CHECK_SYMBOL`] and does not define
-it. This pass does, with records behind one another and a 0 byte behind the last. A record is a letter, a name, and for
-[`FIXED`] what stands behind the name in a word of the command line (`=5`, or nothing); each string ends with a 0 byte.
+The check (`kshrink-spec`'s `runtime/cmdline.c`) is an object of the program that refers to [`CHECK_SYMBOL`] without
+defining it. This pass defines it as a sequence of records with a 0 byte after the last. A record is a letter and a
+name. A record with [`FIXED`] also has the text after the name in a word of the command line (`=5`, or nothing). Each
+string ends with a 0 byte.
 */
 
 use goblin::elf::section_header::SHT_PROGBITS;
@@ -21,14 +22,14 @@ pub const CHECK_SYMBOL: &str = "kshrink_parameters";
 /// The section of the records: data that is freed once the kernel has started. The check marks records in it.
 const SECTION: &str = ".init.data";
 
-/// A removed parameter that words with exactly this name were for.
+/// A removed parameter that accepted words with exactly this name.
 const EXACT: u8 = b'e';
-/// A removed `__setup`, which words were for that begin with it.
+/// A removed `__setup`, which accepted words with this prefix.
 const PREFIX: u8 = b'p';
 /// A parameter that sets a fixed variable.
 const FIXED: u8 = b'f';
 
-/// One record.
+/// One encoded record.
 pub type Record = Vec<u8>;
 
 /// The record of a removed parameter.
@@ -47,8 +48,8 @@ pub fn fixed(variable: &FixedVariable) -> Option<Record> {
     Some([&[FIXED], word.name.as_bytes(), &[0], value.as_bytes(), &[0]].concat())
 }
 
-/// Whether the program has the check, whose records this pass can write: its symbol is not defined, or this pass did that
-/// before.
+/// Whether the program has the check, and this pass can write its records: the symbol is undefined, or this pass
+/// defined it earlier.
 pub fn can_be_written(graph: &Graph) -> bool {
     symbol(graph).is_some_and(|symbol| match graph.symbols[symbol.get()].place {
         SymbolPlace::Undefined => true,
@@ -57,7 +58,7 @@ pub fn can_be_written(graph: &Graph) -> bool {
     })
 }
 
-/// Adds records to those that are there.
+/// Appends records to the existing ones.
 pub fn write(graph: &mut Graph, added: Vec<Record>) {
     let Some(symbol) = symbol(graph) else { return };
     let old = match graph.symbols[symbol.get()].place {

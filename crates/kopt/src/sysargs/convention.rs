@@ -1,4 +1,4 @@
-//! How the handlers of system calls get the arguments, by machine.
+//! The conventions by which system-call handlers get their arguments, by machine.
 
 use kelf::Machine;
 use kflow::Guard;
@@ -10,27 +10,27 @@ const WORD: u8 = 4;
 
 /// The convention of a machine.
 pub(super) struct Convention {
-    /// The ABI of the calls.
+    /// The ABI of the system calls.
     pub abi: Abi,
-    /// What the names of handlers begin with.
+    /// The prefix of the names of handlers.
     pub prefix: &'static str,
     passing: Passing,
 }
 
-/// How handlers get what programs pass.
+/// The way in which handlers get the arguments of a system call.
 enum Passing {
-    /// The first argument of a handler points to the registers of the program: the first words of `struct pt_regs` are the
-    /// arguments of the call.
+    /// The first argument of a handler points to the saved registers of the program: the first words of
+    /// `struct pt_regs` are the arguments of the system call.
     Saved,
-    /// As every function gets its arguments: in registers, and from there on where the stack pointer points.
+    /// As ordinary function arguments: in registers, then on the stack.
     Passed,
 }
 
-/// Where a handler finds an argument when it begins.
+/// The place of an argument on entry to a handler.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Place {
     Register(Reg),
-    /// A word in memory, so many bytes behind where a register points.
+    /// A word in memory, at this displacement from a register.
     Word {
         base: Reg,
         displacement: u8,
@@ -38,7 +38,7 @@ pub(super) enum Place {
 }
 
 impl Convention {
-    /// That of a machine; `None` if it is not known.
+    /// Returns the convention of a machine; `None` if it is not supported.
     pub fn of(machine: Machine) -> Option<&'static Convention> {
         match machine {
             // arch/x86/include/asm/syscall_wrapper.h, and ptrace.h: bx, cx, dx, si, di, bp.
@@ -51,7 +51,7 @@ impl Convention {
         }
     }
 
-    /// Where handlers find an argument, by its index from 0.
+    /// Returns the place of an argument, by its index from 0.
     pub fn place(&self, isa: &dyn Rewritable, argument: u8) -> Option<Place> {
         match self.passing {
             Passing::Saved => {
@@ -69,7 +69,7 @@ impl Convention {
         }
     }
 
-    /// A register in which handlers find nothing when they begin, and that they need not give back.
+    /// Returns a register that holds no input on entry to a handler, and that the handler need not preserve.
     pub fn scratch(&self, isa: &dyn Rewritable) -> Option<Reg> {
         let arguments = match self.passing {
             Passing::Saved => 1,
@@ -80,7 +80,7 @@ impl Convention {
         free.checked_ilog2().map(|reg| Reg(reg as u8))
     }
 
-    /// What the guards in front of handlers compare.
+    /// The place that guards of handlers check.
     pub fn guard(&self, isa: &dyn Rewritable) -> Option<Guard> {
         match self.passing {
             Passing::Saved => isa.argument(0).map(Guard::Memory),

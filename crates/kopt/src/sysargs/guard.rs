@@ -1,6 +1,6 @@
-//! Guards: code in front of handlers that turns away what nobody asks for.
+//! Guards: code before handlers that refuses unused operations.
 //!
-//! A guard compares the argument with one value after the other, where the handler finds it too:
+//! A guard reads the argument from the same place as the handler, and compares it with one value after the other:
 //!
 //! ```text
 //!     mov 4(%eax),%edx               cmp r1, #1
@@ -18,25 +18,25 @@ use kisa::{Encoding, Rewritable};
 use super::PASS;
 use super::convention::{Convention, Place};
 
-/// What an argument has to be.
+/// A condition on an argument.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Check {
     /// Its index from 0.
     pub argument: u8,
-    /// One of these; at least one.
+    /// The permitted values; at least one.
     pub values: Vec<u32>,
 }
 
-/// The instructions of a check: for each value those that compare the argument with it.
+/// The instructions of a check: for each value, a comparison of the argument with it.
 pub(super) type Comparisons = Vec<Vec<u8>>;
 
-/// A handler that is to be guarded, by the block that it begins with.
+/// A handler to be guarded, by its first block.
 pub(super) struct Guarded {
     pub entry: NodeId,
     pub checks: Vec<Comparisons>,
 }
 
-/// The instructions of a check in front of a handler in this encoding; `None` if it is not known how to make them.
+/// Returns the instructions of a check before a handler in this encoding; `None` if they cannot be encoded.
 pub(super) fn comparisons(
     isa: &dyn Rewritable,
     convention: &Convention,
@@ -59,9 +59,9 @@ pub(super) fn comparisons(
     check.values.iter().map(compared).collect()
 }
 
-/// Puts guards in front of handlers. What they turn away is answered by the function with this symbol.
+/// Inserts guards before handlers. The function `refuse` answers the refused operations.
 pub(super) fn insert(graph: &mut Graph, handlers: &[Guarded], refuse: SymbolId) {
-    // At first without instructions, so that only what leads to the handler is redirected, and not the guard's own way.
+    // First without instructions, so that references to the handler are redirected, but not the guard's own branches.
     let mut editor = Editor::new(graph, PASS);
     let mut first_blocks = Vec::new();
     for handler in handlers {
@@ -78,7 +78,7 @@ pub(super) fn insert(graph: &mut Graph, handlers: &[Guarded], refuse: SymbolId) 
     editor.finish();
 }
 
-/// Gives a guard its code, given its first block.
+/// Fills in the code of a guard, given its first block.
 fn fill(editor: &mut Editor<'_>, handler: &Guarded, first: NodeId, refuse: SymbolId) {
     let (graph, entry) = (editor.graph(), handler.entry);
     let (isa, encoding) = (graph.isa(), graph.encoding(entry));

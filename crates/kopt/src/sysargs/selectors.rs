@@ -1,8 +1,8 @@
-//! The arguments by which system calls tell what they are asked for.
+//! The arguments that select the operation of a system call.
 
-/// Calls that do one of several things, by the name of their handler without what all names begin with, and the argument that
-/// says which (`SYSCALL_DEFINE…` in the kernel's source), by its index from 0. All of these arguments are as wide as a
-/// register, as are those in front of them.
+/// System calls that do one of several things: the name of the handler without its prefix, and the index from 0 of the
+/// argument that selects the operation (`SYSCALL_DEFINE…` in the kernel's source). These arguments and all arguments
+/// before them are as wide as a register.
 const SELECTORS: &[(&str, u8)] = &[
     ("arm_fadvise64_64", 1),
     ("bpf", 0),
@@ -49,7 +49,7 @@ const SELECTORS: &[(&str, u8)] = &[
     ("waitid", 0),
 ];
 
-/// The arguments that say what a call is asked for, given the name of its handler and what all such names begin with.
+/// Returns the selecting arguments of a system call, given the name of its handler and the prefix of such names.
 pub(super) fn of<'n>(handler: &'n str, prefix: &str) -> impl Iterator<Item = u8> + use<'n> {
     let name = handler.strip_prefix(prefix);
     SELECTORS.iter().filter(move |(call, _)| name == Some(call)).map(|&(_, argument)| argument)

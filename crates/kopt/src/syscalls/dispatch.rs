@@ -1,13 +1,13 @@
 /*!
 The `switch` that dispatches system calls.
 
-The compiler makes a jump table of it, or a tree of comparisons, or both. Instead of recognising these, this module
-interprets the dispatcher once for every number: it follows the blocks as long as the next one is certain, and records
+The compiler translates it to a jump table, a tree of comparisons, or both. Instead of recognising these, this module
+interprets the dispatcher once for every number. It follows the blocks as long as the next one is certain, and records
 the edges on the path of each number and the *leaf* at its end, the block that calls a handler.
 
-- An edge that is on the paths of unused numbers only is redirected to the leaf of the default, which calls
-  `sys_ni_syscall`, if the processor is in the same state there: the same instructions ran, comparisons aside.
-- A leaf that only unused numbers reach, without such an edge on their paths, calls `sys_ni_syscall` instead.
+- An edge on the paths of unused numbers only is redirected to the leaf of the default, which calls `sys_ni_syscall`,
+  if the processor is in the same state there: the same instructions ran, comparisons aside.
+- If only unused numbers reach a leaf, and their paths have no such edge, the leaf calls `sys_ni_syscall` instead.
 */
 
 use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
@@ -20,7 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{NO_CALL, NUMBERS, is_ni_syscall};
 use crate::switches::shared_tables;
 
-/// What was redirected in a dispatcher.
+/// The result of redirecting a dispatcher.
 pub(super) struct Outcome {
     /// Edges and calls that now lead to `sys_ni_syscall`.
     pub redirected: usize,
@@ -28,7 +28,7 @@ pub(super) struct Outcome {
     pub stuck: Vec<u32>,
 }
 
-/// Redirects the dispatch of every unused number. `Err` says what about the dispatcher is not understood.
+/// Redirects the dispatch of every unused number. `Err`: the reason why the dispatcher is not understood.
 pub(super) fn redirect_unused(
     graph: &mut Graph,
     entry: NodeId,
@@ -95,8 +95,8 @@ enum Successor {
     Slot(u32),
 }
 
-/// The instructions that ran, without comparisons, as bytes and relocated fields. Equal histories leave the processor in
-/// equal states.
+/// The instructions that ran, without comparisons, as bytes and relocated fields. After equal histories, the processor
+/// is in the same state.
 type History = Vec<(Vec<u8>, Vec<RelocatedField>)>;
 
 struct Users {
@@ -180,7 +180,7 @@ impl Walker<'_> {
                 }
             }
             Terminator::Switch(table) => {
-                // A slot that another jump uses too cannot be redirected for this one alone.
+                // A slot that another jump uses too cannot be redirected for this jump alone.
                 if self.shared.contains(table) {
                     return None;
                 }
@@ -213,7 +213,7 @@ impl Walker<'_> {
     }
 }
 
-/// The handler that is called for a number. `None` if that is not certain.
+/// Returns the handler of a number; `None` if it is not certain.
 pub(super) fn handler_of(
     graph: &Graph,
     shared: &FxHashSet<TableId>,

@@ -1,4 +1,4 @@
-//! Which function handles which call.
+//! The handlers of system calls.
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::for_each_successor;
@@ -12,23 +12,23 @@ use crate::switches::shared_tables;
 
 /// The handlers of the calls of an ABI.
 pub(crate) struct Handlers {
-    /// By the block that a handler begins with, the numbers of its calls.
+    /// The numbers of the calls of each handler, by its first block.
     pub numbers: FxHashMap<NodeId, Vec<u32>>,
-    /// The one that returns `-ENOSYS`.
+    /// The handler that returns `-ENOSYS`.
     pub ni: SymbolId,
-    /// What something else than the dispatchers names, or leads to.
+    /// Nodes that are named or reached outside of the dispatchers.
     elsewhere: FixedBitSet,
 }
 
 impl Handlers {
-    /// Finds the handlers of these calls. `Err` says why it is not known which they are.
+    /// Finds the handlers of these calls. `Err`: the reason why they are not known.
     pub fn of(graph: &Graph, abi: Abi, numbers: &[u32]) -> Result<Handlers, String> {
         let known = dispatchers(graph.machine).iter().find(|dispatchers| dispatchers.abi == abi);
-        let dispatchers = known.ok_or("the dispatchers of this machine are not known")?;
+        let dispatchers = known.ok_or("the dispatchers of this machine are not supported")?;
         let ni = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
         let ni = ni.ok_or("the kernel has no sys_ni_syscall")?;
         let entry = dispatchers.function.and_then(|function| defined(graph, function));
-        // What only the table of an old ABI leads to has no numbers, and is named elsewhere.
+        // Handlers that only the table of an old ABI names have no numbers here, and count as named elsewhere.
         let name = dispatchers.tables[0];
         let table = Table::of(graph, name);
         if entry.is_none() && table.is_none() {
@@ -39,7 +39,7 @@ impl Handlers {
             let shared = shared_tables(graph);
             for &nr in numbers {
                 let handler = dispatch::handler_of(graph, &shared, entry, nr);
-                let handler = handler.ok_or(format!("it is not certain what handles call {nr}"))?;
+                let handler = handler.ok_or(format!("the handler of call {nr} is not certain"))?;
                 found.add(graph, handler, nr);
             }
         }
@@ -62,13 +62,13 @@ impl Handlers {
         }
     }
 
-    /// Whether nothing but the dispatchers names a block, or leads to it, entries of tables about it aside.
+    /// Whether only the dispatchers name a block or lead to it, table entries about it aside.
     pub fn is_only_dispatched(&self, entry: NodeId) -> bool {
         !self.elsewhere.contains(entry.get())
     }
 }
 
-/// What is named, or led to, from elsewhere than the function of a dispatcher and the slots of a table.
+/// The nodes that are named or reached from outside of the dispatcher's function and the slots of its table.
 fn elsewhere(graph: &Graph, dispatcher: Option<NodeId>, table: Option<&Table>) -> FixedBitSet {
     let mut elsewhere = FixedBitSet::with_capacity(graph.nodes.len());
     let dispatcher = dispatcher.and_then(|entry| graph.function_of(entry));

@@ -1,17 +1,17 @@
 /*!
 Pass `syscalls`: system-call elimination (Chanet et al. 2007, section 3.1).
 
-The dispatch of every number that no program uses is redirected to `sys_ni_syscall`, which returns `-ENOSYS`, so that
-a handler without other references becomes unreachable. There are two dispatchers: the table of pointers, which the
-kernel up to 6.8 jumps through and later ones keep for tracing, and the `switch` in `ia32_sys_call()` and the
-corresponding functions of other ABIs (`dispatch`). The calls that the kernel and its vDSO make on a program's behalf
-are always kept ([`kplan::implicit_calls`]).
+The dispatch of every number that no program uses is redirected to `sys_ni_syscall`, which returns `-ENOSYS`. A handler
+without other references thus becomes unreachable. There are two dispatchers: the table of pointers, which the kernel
+jumps through up to 6.8 and later keeps for tracing, and the `switch` in `ia32_sys_call()` and the corresponding
+functions of other ABIs (`dispatch`). The calls that the kernel and its vDSO make on a program's behalf are always kept
+([`kplan::implicit_calls`]).
 
-A kernel for 32-bit ARM has a second table if it also runs programs of the old ABI (`CONFIG_OABI_COMPAT`): `vector_swi` of
-arch/arm/kernel/entry-common.S takes it where the `svc` has a number in the instruction. Both ABIs count alike, and the plan lists
-the calls of both together. A call that it lists therefore stays in both tables, and one that it does not list goes from
-both. The old ABI has a call that makes another one, whose number it is passed (`sys_syscall`); a table whose programs
-may use that stays as it is.
+A kernel for 32-bit ARM has a second table if it also runs programs of the old ABI (`CONFIG_OABI_COMPAT`): `vector_swi`
+in arch/arm/kernel/entry-common.S uses it if the `svc` instruction contains a number. Both ABIs use the same numbers,
+and the plan lists the calls of both together. So a listed call is kept in both tables, and any other call is removed
+from both. The old ABI has a call that makes another call by number (`sys_syscall`). If programs may use it, the table
+is not changed.
 */
 
 mod dispatch;
@@ -30,17 +30,17 @@ pub(crate) use handlers::Handlers;
 
 /// A number beyond every table, for which a dispatcher takes its default.
 const NO_CALL: u32 = u32::MAX;
-/// The dispatch of the numbers below this one is examined. The largest of Linux 6.12 is 466.
+/// Numbers below this one are examined. The largest of Linux 6.12 is 466.
 const NUMBERS: u32 = 1024;
 
 /// The dispatchers of one ABI of a kernel.
 struct Dispatchers {
     abi: Abi,
-    /// The function with the `switch`, if there can be one.
+    /// The function with the `switch`, if the ABI has one.
     function: Option<&'static str>,
-    /// The tables of handlers. The first is the one of the machine's own programs, where there are several.
+    /// The tables of handlers; the first is for the machine's own programs.
     tables: &'static [&'static str],
-    /// The call that makes another one of the same table, whose number it is passed.
+    /// The call that makes another call of the same table by its number.
     indirect: Option<u32>,
 }
 
@@ -90,10 +90,11 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
     report
 }
 
-/// The calls of an ABI that programs make, if these are all. `Err` says why nothing may rest on that.
+/// Returns the calls of an ABI that programs make, if the list is complete. `Err`: the reason why it cannot be relied
+/// on.
 pub(crate) fn all_calls(plan: &Plan, abi: Abi, options: Options) -> Result<&AbiCalls, String> {
     let calls = plan.syscalls.as_ref().and_then(|syscalls| syscalls.get(abi));
-    let calls = calls.ok_or("the plan does not say which ones programs make")?;
+    let calls = calls.ok_or("the plan does not list the calls that programs make")?;
     if calls.complete || options.assume_complete {
         return Ok(calls);
     }
@@ -115,7 +116,7 @@ fn redirect_switch(
             for nr in outcome.stuck {
                 report.keep(
                     format!("the handler of unused system call {nr}"),
-                    format!("{function} shares its way to it with a used one"),
+                    format!("{function} reaches it by the path of a used call"),
                 );
             }
         }
@@ -133,14 +134,11 @@ fn redirect_table(
     let Some(table) = Table::of(graph, name) else { return };
     let handlers = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
     let Some(ni) = handlers else {
-        report.keep(name, "the kernel has no sys_ni_syscall to put into it");
+        report.keep(name, "the kernel has no sys_ni_syscall for its unused slots");
         return;
     };
     if let Some(nr) = indirect.filter(|nr| used.contains(nr) && table.handles(graph, *nr)) {
-        report.keep(
-            name,
-            format!("programs use call {nr} of it, which makes any other whose number it is passed"),
-        );
+        report.keep(name, format!("programs make its call {nr}, which makes any other call by number"));
         return;
     }
     for slot in graph.refs_of_mut(table.node) {
@@ -155,7 +153,7 @@ fn redirect_table(
 
 /// A table of handlers.
 struct Table {
-    /// The data that it lies in, where it begins there, and its size in bytes.
+    /// The data node that contains it, and its start and size in bytes.
     node: NodeId,
     start: u32,
     size: u64,
@@ -169,13 +167,13 @@ impl Table {
         Some(Table { node, start, size: symbol.size, word: u32::from(graph.machine.word_size()) })
     }
 
-    /// The number of the call whose slot is at an offset of the data.
+    /// The number of the call whose slot is at an offset of the node.
     fn number(&self, offset: u32) -> Option<u32> {
         let inside = offset.checked_sub(self.start).filter(|&inside| u64::from(inside) < self.size)?;
         Some(inside / self.word)
     }
 
-    /// Whether a call does anything but return `-ENOSYS`.
+    /// Whether a call does more than return `-ENOSYS`.
     fn handles(&self, graph: &Graph, nr: u32) -> bool {
         let slots = graph.refs_of(self.node).iter();
         slots

@@ -1,4 +1,4 @@
-//! Comparing the variables that references of a graph lead to with those of the other build.
+//! Comparison of the variables that the references of a graph mean with the variables in the other build.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,35 +11,35 @@ use rustc_hash::FxHashMap;
 
 use crate::twins::{Input, Twins, Variable};
 
-/// A graph of the build whose variables share sections, beside the other build.
+/// A graph of the build whose variables share sections, and the other build.
 pub struct Comparison<'c> {
     graph: &'c Graph,
     twins: &'c Twins<'c>,
-    /// For each section of the graph, which one of the objects it is; `None` if its name does not tell.
+    /// For each input section of the graph, its section in the objects; `None` if its name is not unique.
     inputs: Vec<Option<Input>>,
-    /// The split sections with variables that have sections of their own in the other build, and the places of those,
-    /// in order.
+    /// The cut sections that hold variables with sections of their own in the other build, and the places of the
+    /// variables, in order.
     cut: FxHashMap<InputId, Vec<Range<u64>>>,
 }
 
-/// What was compared.
+/// The results of a comparison.
 #[derive(Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Sections that are cut.
     pub sections: usize,
-    /// Pieces of them that are alive.
+    /// Live pieces of them.
     pub pieces: usize,
     /// References to the piece with the variable that the other build names.
     pub same: usize,
-    /// References that keep two pieces beside each other; the other build names a variable of the first of them.
+    /// References that keep two pieces next to each other; the other build names a variable of the first.
     pub behind: usize,
     /// References to a variable without bytes, such as a lock of a kernel for one processor.
     pub empty: usize,
-    /// References to something that has no section of its own in the other build, such as a jump table, and that
-    /// lead to a piece with more in it than variables that have.
+    /// References to something without a section of its own in the other build, such as a jump table, in a piece that
+    /// holds more than variables with sections of their own.
     pub shared: usize,
-    /// References into other sections that are cut: those whose variables share a section in both builds, because
-    /// the source says which (`__initdata`). Nothing is compared.
+    /// References into other cut sections, whose variables share a section in both builds, because the source names
+    /// that section (`__initdata`). They are not compared.
     pub not_told: usize,
     /// References without a counterpart.
     pub unpaired: usize,
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub found: Vec<(NodeId, usize)>,
 }
 
-/// What one reference turns out to be.
+/// The result for one reference.
 enum Finding {
     Same,
     Behind,
@@ -60,7 +60,7 @@ enum Finding {
 }
 
 impl<'c> Comparison<'c> {
-    /// Prepares for a graph of `program`, the first of the twins.
+    /// Prepares the comparison for a graph of `program`, the first of the twins.
     pub fn of(graph: &'c Graph, program: &Program<'_>, twins: &'c Twins<'c>) -> Comparison<'c> {
         let inputs: Vec<Option<Input>> = graph
             .inputs
@@ -88,7 +88,7 @@ impl<'c> Comparison<'c> {
         Comparison { graph, twins, inputs, cut }
     }
 
-    /// Compares every reference that is alive.
+    /// Compares the references of all live nodes.
     pub fn run(&self) -> Outcome {
         let graph = self.graph;
         let live = |id: &NodeId| graph.node(*id).live;
@@ -157,7 +157,7 @@ impl<'c> Comparison<'c> {
             && variable.range.end <= bytes.end
     }
 
-    /// Whether a piece holds nothing but variables with sections of their own in the other build.
+    /// Whether a piece holds only variables with sections of their own in the other build.
     fn is_apart(&self, piece: NodeId) -> bool {
         let bytes = self.bytes(piece);
         let mut at = bytes.start;
@@ -187,7 +187,7 @@ impl<'c> Comparison<'c> {
     }
 }
 
-/// The place in the input of a node that no pass made.
+/// The place in the input of a lifted node.
 pub fn origin(graph: &Graph, node: NodeId) -> &Origin {
     graph.node(node).origin().expect("lifted from the input")
 }
@@ -197,7 +197,7 @@ impl fmt::Display for Outcome {
         write!(
             f,
             "{} sections in {} pieces; {} references to the same variable, {} to one and its neighbour, {} to \
-             one without bytes, {} to what shares its section, {} without a counterpart; {} into sections that both builds have",
+             one without bytes, {} to a piece that shares its section, {} without a counterpart; {} into sections of both builds",
             self.sections,
             self.pieces,
             self.same,

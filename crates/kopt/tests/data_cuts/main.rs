@@ -1,10 +1,9 @@
-//! Data that is cut at its variables, compared with a build of the same kernel in which every variable has a section of
-//! its own.
+//! Data that is cut at its variables, compared with a build of the same kernel that has a section for each variable.
 //!
-//! With `-fdata-sections`, a relocation says which variable is meant: it names the variable's section. Without it, one
-//! into a shared section says an offset, and `kcfg::lift` cuts where it can prove which variable that means. The two
-//! builds have the same instructions, so that their relocations correspond one by one, and what was proved can be
-//! compared with what the compiler meant.
+//! With `-fdata-sections`, a relocation names the variable's section, which identifies the variable. Without it, a
+//! relocation gives an offset into a shared section, and `kcfg::lift` cuts the section if it can prove which variable
+//! the offset means. The two builds have the same instructions, so their relocations correspond one by one, and the
+//! proofs can be compared with the compiler's meaning.
 
 mod compare;
 mod twins;
@@ -44,7 +43,7 @@ fn references_of_a_whole_kernel_mean_the_variables_that_the_compiler_meant() {
 }
 
 /// Compares the web kernel with a build that has a section for each variable, in some or all of its objects. At least
-/// so many sections of the first are cut.
+/// `sections` sections of the first build are cut.
 fn compare(test: &mut KernelTest<'_>, apart: &str, sections: usize) {
     let mut build = |name| KernelBuild::find(&test.kernel(name).vmlinux).expect("a build");
     let (build, apart) = (build("web-i386"), build(apart));
@@ -78,7 +77,7 @@ fn compare(test: &mut KernelTest<'_>, apart: &str, sections: usize) {
         assert!(outcome.sections >= sections, "{outcome}");
         assert!(outcome.unpaired * 100 < outcome.same, "{outcome}");
 
-        // A reference that leads to another variable is seen.
+        // The comparison detects a reference that leads to another variable.
         let found = outcome.found.iter().step_by(outcome.found.len() / 100);
         let moved = found.filter(|(node, number)| move_to_neighbour(&mut graph, *node, *number)).count();
         let damaged = Comparison::of(&graph, &program, &twins).run();
@@ -86,7 +85,7 @@ fn compare(test: &mut KernelTest<'_>, apart: &str, sections: usize) {
     }
 }
 
-/// Attaches a reference to the piece behind the one that it leads to, with the same address. Says whether there is one.
+/// Moves a reference to the piece after its target, with the same address. Returns whether there is one.
 fn move_to_neighbour(graph: &mut Graph, node: NodeId, number: usize) -> bool {
     let reference = graph.refs_of(node)[number];
     let (to, inside) = graph.resolve(reference.target).expect("it was found");
@@ -99,7 +98,7 @@ fn move_to_neighbour(graph: &mut Graph, node: NodeId, number: usize) -> bool {
     true
 }
 
-/// Prints past the harness, which shows the output of failures only.
+/// Prints past the test harness, which shows only the output of failures.
 fn print(line: &str) {
     writeln!(std::io::stderr(), "data_cuts: {line}").expect("standard error");
 }

@@ -1,5 +1,4 @@
-//! Two builds of one source: one whose variables share sections, and one with a section for each
-//! (`-fdata-sections`).
+//! Two builds of one source: in one, variables share sections; in the other, each has its own (`-fdata-sections`).
 
 use std::ops::Range;
 
@@ -8,7 +7,7 @@ use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, STT_OBJECT};
 use kelf::{Object, ObjectIndex, Place, Program, Reloc, Section, SectionIndex, Symbol};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// The sections of variables without `-fdata-sections`, which prefix their names with it.
+/// The sections that variables share without `-fdata-sections`. With it, these names are prefixes.
 const SHARED: [&str; 3] = [".data", ".bss", ".rodata"];
 
 /// An input section.
@@ -24,34 +23,34 @@ pub struct Variable {
     pub range: Range<u64>,
 }
 
-/// What corresponds in the two builds.
+/// The correspondence of two builds.
 pub struct Twins<'p> {
     apart: &'p Program<'p>,
     /// The variables, by their own sections.
     variables: FxHashMap<Input, Variable>,
     /// The relocations of the other build, by the places of their counterparts in this one.
     relocs: FxHashMap<(Input, u64), &'p Reloc>,
-    /// How much corresponds.
+    /// The size of the correspondence.
     pub counts: Counts,
 }
 
-/// How much of the two builds corresponds.
+/// The size of the correspondence of two builds.
 #[derive(Debug, Default)]
 pub struct Counts {
     /// Objects.
     pub objects: usize,
-    /// Functions in sections that are the same, instruction for instruction.
+    /// Functions in sections with equal instructions.
     pub same_functions: usize,
     /// Functions in other sections.
     pub other_functions: usize,
-    /// Variables with a section of their own, in the other build, and the same contents in both.
+    /// Variables with a section of their own in the other build, and with equal contents in both.
     pub variables: usize,
-    /// Variables with a section of their own whose counterpart is not found.
+    /// Variables with a section of their own that have no counterpart.
     pub lone_variables: usize,
 }
 
 impl<'p> Twins<'p> {
-    /// Finds out what corresponds.
+    /// Finds the correspondence.
     pub fn of(shared: &'p Program<'p>, apart: &'p Program<'p>) -> Twins<'p> {
         let mut twins = Twins {
             apart,
@@ -128,8 +127,8 @@ impl<'p> Twins<'p> {
         }
     }
 
-    /// Notes which relocations correspond if a section is the same, but for what its relocations name, as the bytes
-    /// from `start` of another one. Says whether it is.
+    /// Records the corresponding relocations if a section equals the bytes from `start` of another one, except in the
+    /// names of its relocations. Returns whether it does.
     fn pair(&mut self, at: Input, shared: &'p Section<'p>, start: u64, apart: &'p Section<'p>) -> bool {
         let end = start + apart.size;
         let from = shared.relocs.partition_point(|reloc| reloc.offset < start);
@@ -156,7 +155,7 @@ fn sections<'o>(object: &Object<'o>) -> FxHashMap<&'o str, SectionIndex> {
     single(named.map(|(i, section)| (section.name, SectionIndex::from(i))))
 }
 
-/// Where the symbols of data of an object are, but for names that it has twice.
+/// The places of an object's data symbols, without names that it has twice.
 fn symbols<'o>(object: &Object<'o>) -> FxHashMap<&'o str, (SectionIndex, u64)> {
     single(object.symbols.iter().filter_map(|symbol| match symbol.place {
         Place::Section(section) if is_data(symbol) => Some((symbol.name, (section, symbol.value))),
@@ -191,7 +190,7 @@ fn own_prefix(section: &Section<'_>) -> Option<&'static str> {
     SHARED.into_iter().find(is_own).filter(|_| !merged)
 }
 
-/// The name of the variable that is all of a section.
+/// The name of the variable that fills a section.
 fn variable<'o>(object: &Object<'o>, section: SectionIndex) -> Option<&'o str> {
     let size = object.section(section).size;
     let is_all = |symbol: &&Symbol<'o>| {
@@ -200,7 +199,7 @@ fn variable<'o>(object: &Object<'o>, section: SectionIndex) -> Option<&'o str> {
     object.symbols.iter().find(is_all).map(|symbol| symbol.name)
 }
 
-/// The contents of a part of a section, with nothing where relocations are.
+/// The contents of a part of a section, with zeros in place of relocations.
 fn masked(section: &Section<'_>, part: Range<u64>) -> Vec<u8> {
     let Some(bytes) = section.data.get(part.start as usize..part.end as usize) else { return Vec::new() };
     let mut bytes = bytes.to_vec();

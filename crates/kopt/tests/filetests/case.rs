@@ -1,4 +1,4 @@
-//! A file of the tests, taken apart.
+//! Parsing of a test file.
 
 use kopt::{OptimizeFor, Options, Pass, Scope};
 use kplan::Plan;
@@ -7,14 +7,14 @@ use kplan::Plan;
 const I386: &[&str] = &["as", "--32"];
 const ARM: &[&str] = &["arm-linux-gnueabihf-as"];
 
-/// What begins a part.
+/// The start of a part's first line.
 const PART: &str = "=== ";
-/// The part that blessing replaces, which is the last.
+/// The last part, which blessing replaces.
 const EXPECTED: &str = "=== expected\n";
 
-/// A program, and what to do with it.
+/// A program and the settings of its test.
 pub struct Case<'t> {
-    /// All of the file up to what is expected.
+    /// The file up to the expected output.
     head: &'t str,
     /// The functions that enter the program.
     pub entries: Vec<String>,
@@ -24,7 +24,7 @@ pub struct Case<'t> {
     pub options: Options,
     /// The assembler, with its arguments.
     pub assembler: &'static [&'static str],
-    /// Whether loadable modules can use what a kernel exports.
+    /// Whether loadable modules can use the kernel's exports.
     pub modules: bool,
     /// The assembly of each object, by name.
     pub sources: Vec<(&'t str, &'t str)>,
@@ -35,10 +35,10 @@ pub struct Case<'t> {
 }
 
 impl<'t> Case<'t> {
-    /// Takes a file apart that belongs to a pass.
+    /// Parses a test file of a pass.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the file is not valid.
     pub fn parse(text: &'t str, pass: Pass) -> Result<Case<'t>, String> {
         let head = text.find(EXPECTED).map_or(text, |at| &text[..at]);
         let mut case = Case {
@@ -95,7 +95,7 @@ impl<'t> Case<'t> {
         Ok(())
     }
 
-    /// The file, with this as what is expected.
+    /// Returns the file with this expected output.
     pub fn with(&self, expected: &str) -> String {
         let gap = if self.head.ends_with('\n') { "" } else { "\n" };
         [self.head, gap, EXPECTED, expected].concat()

@@ -1,4 +1,4 @@
-//! Comparing what comes of the cases with what is expected.
+//! Comparing the output of the cases with the expected output.
 
 use std::fs;
 use std::panic;
@@ -24,7 +24,7 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Runs every file of a pass. With `KSHRINK_BLESS=1`, writes what comes of each into it.
+/// Runs every file of a pass. With `KSHRINK_BLESS=1`, writes the new output into each file.
 pub fn directory(cases: &str, pass: Pass) {
     let bless = std::env::var_os("KSHRINK_BLESS").is_some_and(|value| value == "1");
     let directory = root(cases).join(pass.name());
@@ -42,7 +42,7 @@ pub fn directory(cases: &str, pass: Pass) {
 fn file(path: &Path, pass: Pass, bless: bool, advice: &str) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
     let case = Case::parse(&text, pass)?;
-    // A pass that panics shall not hide which file made it do so.
+    // If a pass panics, the file that caused it must still be reported.
     let found = panic::catch_unwind(|| run::run(&case)).map_err(|_| "panicked, as printed above")??;
     let found = case.with(&found);
     if found == text {

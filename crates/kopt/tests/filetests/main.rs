@@ -1,13 +1,14 @@
 /*!
-Passes shown by small programs, one file each: assembly, what the passes are told, and what comes of it.
+Passes shown by small programs, one file each: assembly, settings, and the expected output.
 
-`filetests/PASS/CASE.test` is a comment that says what the case shows, settings, and parts that begin with `=== NAME`:
+`filetests/PASS/CASE.test` is a comment that explains the case, followed by settings, and by parts that begin with
+`=== NAME`:
 
 ```text
 # One to three sentences.
 entries: main            functions that enter a user program, or
 modules: yes             a kernel has loadable modules
-passes: syscalls, reach  those to run; without this line, the one that the directory is named after
+passes: syscalls, reach  the passes to run; by default, the pass that the directory is named after
 assume-complete: yes     as the option of kshrink-spec; so are
 merge: all
 optimize-for: image
@@ -15,14 +16,14 @@ optimize-for: image
 === a.s                  assembly of i386; each part of this kind is an object
 === kernel.lds           the linker script: the objects are those of a kernel
 === plan.json            the plan
-=== expected             what the passes report, a listing of the graph, the sizes of the sections once lowered, the
-                         bytes of what the section `params` of the plan is about
+=== expected             the reports of the passes, a listing of the graph, the sizes of the sections after lowering,
+                         and the bytes of variables and records for the section `params` of the plan
 ```
 
 Programs for 32-bit ARM are in `filetests_arm`, with the setting `machine: arm`.
 
-An object without `.file` counts as written by hand, and its code is not taken apart. `KSHRINK_BLESS=1` writes the last
-part of every file anew.
+An object without `.file` counts as hand-written, and its code is opaque. `KSHRINK_BLESS=1` rewrites the last part of
+every file.
 */
 
 mod case;

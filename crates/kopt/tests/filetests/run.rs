@@ -1,4 +1,4 @@
-//! From a case to what comes of it, as text.
+//! Running a case and printing its output.
 
 use std::fmt::Write;
 use std::fs;
@@ -17,11 +17,11 @@ use crate::case::Case;
 /// Assembles, lifts, and runs the passes.
 ///
 /// # Errors
-/// What went wrong.
+/// A description of the failure.
 pub fn run(case: &Case<'_>) -> Result<String, String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let text = rewrite(case, directory.path())?;
-    // Objects are called by their paths.
+    // Objects are named by their paths.
     Ok(text.replace(&format!("{}/", directory.path().display()), ""))
 }
 
@@ -42,7 +42,7 @@ fn rewrite(case: &Case<'_>, directory: &Path) -> Result<String, String> {
         None => Lifter::of_objects(&program, &case.entries),
     };
     let lifter = lifter.map_err(message)?;
-    // Objects are called by their paths, but in a case by their names.
+    // Objects are named by their paths, but in a case by their names.
     let mut plan = case.plan.clone();
     for data in plan.frozen.iter_mut().flat_map(|frozen| &mut frozen.data) {
         data.object = directory.join(&data.object).display().to_string();
@@ -89,7 +89,7 @@ fn text(graph: &Graph, reports: &[PassReport]) -> Result<String, String> {
     Ok(text)
 }
 
-/// The bytes of what the section `params` of the plan is about: variables, and the records for the check.
+/// The bytes of the variables and the check's records that the section `params` of the plan concerns.
 fn contents(graph: &Graph, case: &Case<'_>) -> String {
     let fixed = case.plan.params.iter().flat_map(|params| &params.fixed);
     let names = fixed.map(|fixed| fixed.variable.as_str()).chain([params::CHECK_SYMBOL]);
@@ -103,7 +103,7 @@ fn contents(graph: &Graph, case: &Case<'_>) -> String {
     lines.collect()
 }
 
-/// What a pass says of its work.
+/// The report of a pass, as lines.
 fn lines(report: &PassReport) -> Vec<String> {
     let removed = &report.removed;
     let parts = [

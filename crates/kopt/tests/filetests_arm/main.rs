@@ -1,5 +1,5 @@
-//! Passes on 32-bit ARM code, shown as the programs of `filetests` show them on i386 code. They are a target of their own,
-//! because they need an assembler for ARM.
+//! Passes on 32-bit ARM code, like `filetests` on i386 code. They are a separate target because they need an assembler
+//! for ARM.
 
 #[path = "../filetests/case.rs"]
 mod case;

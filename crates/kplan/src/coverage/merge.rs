@@ -1,14 +1,14 @@
-//! The union of two coverages: counts add, and what only the second has comes after all of the first.
+//! The union of two coverages: counts add, and code that only the second contains follows all code of the first.
 
 use std::collections::HashMap;
 
 use super::{CallEdge, Coverage, CoveredFunction, RanRange};
 
 impl Coverage {
-    /// Adds what other traces saw.
+    /// Adds the coverage of other traces.
     ///
-    /// The order of this coverage goes first; what only `other` has follows in its own order. If one of them has the
-    /// bytes of a function and the other has not, the bytes are kept.
+    /// The order of this coverage comes first; code that only `other` contains follows in its own order. The bytes of a
+    /// function are kept even if only one of the two records bytes.
     pub fn merge(&mut self, other: Coverage) {
         let behind = self.ranks();
         let mut places: HashMap<_, usize> =
@@ -31,15 +31,15 @@ impl Coverage {
         self.normalise();
     }
 
-    /// The lowest number that is later than anything here.
+    /// Returns the lowest rank after all ranks in use.
     fn ranks(&self) -> u64 {
         let ranges = self.functions.iter().flat_map(|function| function.ran.iter().flatten());
         let functions = self.functions.iter().map(|function| function.first);
         ranges.map(|range| range.first).chain(functions).max().map_or(0, |last| last + 1)
     }
 
-    /// Sorts the functions by when they first ran, the calls by index with one entry for each pair, and
-    /// numbers what happened 0, 1, 2, …
+    /// Sorts the functions by their first run and the calls by index, joins equal calls, and renumbers the ranks 0, 1,
+    /// 2, …
     pub fn normalise(&mut self) {
         let mut ranks: Vec<u64> = self
             .functions
@@ -99,7 +99,7 @@ impl CoveredFunction {
     }
 }
 
-/// The sum of what is known.
+/// Returns the sum of the known counts.
 fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.saturating_add(other)),
@@ -107,7 +107,7 @@ fn sum(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The bytes of either, as rising ranges that do not touch.
+/// Returns the bytes of either, as rising ranges that do not touch.
 fn union(own: Vec<RanRange>, other: Vec<RanRange>) -> Vec<RanRange> {
     let mut ranges = own;
     ranges.extend(other);

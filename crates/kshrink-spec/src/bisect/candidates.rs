@@ -1,4 +1,4 @@
-//! The candidates of the search: the parts of a program that a rewrite changes.
+//! Candidates of the search: the parts of a program that a rewrite changes.
 
 use std::io::{self, Write};
 
@@ -13,15 +13,15 @@ use rustc_hash::FxHashMap;
 
 use crate::explain::place;
 
-/// How many places in a function a description lists.
+/// Maximum number of places in a function that a description lists.
 const LISTED: usize = 8;
 
-/// Parts of a program, in topological order: those that refer to others come first.
+/// Parts of a program, in topological order: referrers come first.
 pub struct Candidates {
-    /// How they are kept.
+    /// The way in which they are kept.
     pub keep: Keep,
     all: Vec<Candidate>,
-    /// For each, those that refer to it. Where one of these is kept, it is too.
+    /// For each candidate, the candidates that refer to it. It is kept if one of them is.
     referrers: Vec<Vec<usize>>,
 }
 
@@ -29,7 +29,7 @@ pub struct Candidates {
 #[derive(Clone)]
 struct Candidate {
     parts: Vec<Part>,
-    /// A description of each, for people.
+    /// A description of each, for messages.
     texts: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ impl Default for Candidates {
 }
 
 impl Candidates {
-    /// The functions that lost blocks, and the data that was removed.
+    /// Returns the functions that lost blocks, and the data that was removed.
     pub fn removed(graph: &Graph) -> Candidates {
         let groups = Groups::of(graph);
         let mut digraph: DiGraph<(), ()> = DiGraph::new();
@@ -78,7 +78,7 @@ impl Candidates {
         Candidates { keep: Keep::Alive, all: all.collect(), referrers }
     }
 
-    /// All functions, and all sections of data that are cut apart.
+    /// Returns all functions, and all sections of data that are split.
     pub fn rewritten(graph: &Graph) -> Candidates {
         let mut all = Vec::new();
         for function in &graph.functions {
@@ -103,30 +103,30 @@ impl Candidates {
         Candidates { keep: Keep::Whole, all: all.collect(), referrers }
     }
 
-    /// How many there are.
+    /// Number of candidates.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no candidates.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The parts of all of them.
+    /// Returns the parts of all candidates.
     pub fn parts(&self) -> Vec<Part> {
         self.all.iter().flat_map(|candidate| candidate.parts.iter().cloned()).collect()
     }
 
-    /// Those that are not in a set.
+    /// Returns the candidates that are not in a set.
     pub fn without(&self, set: &FixedBitSet) -> Candidates {
         let others = self.all.iter().enumerate().filter(|(i, _)| !set.contains(*i));
         let all = others.map(|(_, candidate)| candidate.clone()).collect();
         Candidates { keep: self.keep, all, referrers: Vec::new() }
     }
 
-    /// The closure of a set under references to it: a candidate changes only if all that refer to it change too, because
-    /// they would keep it alive.
+    /// Returns the closure of a set under references to it: a candidate changes only if all of its referrers change
+    /// too, because they would keep it alive.
     pub fn closure(&self, set: &[usize]) -> FixedBitSet {
         let mut closure = FixedBitSet::with_capacity(self.len());
         let mut pending = set.to_vec();
@@ -138,17 +138,21 @@ impl Candidates {
         closure
     }
 
-    /// Prints what a candidate is, a line for each part.
+    /// Prints a description of a candidate, a line for each part.
     pub fn describe(&self, candidate: usize, out: &mut impl Write) -> io::Result<()> {
         let texts = &self.all[candidate].texts;
         if texts.len() > 1 {
-            writeln!(out, "  {} parts that refer to one another and stay or go together:", texts.len())?;
+            writeln!(
+                out,
+                "  {} parts that refer to one another and are kept or removed together:",
+                texts.len()
+            )?;
         }
         texts.iter().try_for_each(|text| writeln!(out, "  {text}"))
     }
 }
 
-/// The removed nodes, by function, and each piece of data on its own.
+/// The removed nodes, grouped by function; each piece of data is a group.
 struct Groups {
     members: Vec<Vec<NodeId>>,
     of_node: Vec<Option<usize>>,
@@ -181,7 +185,7 @@ impl Groups {
     }
 }
 
-/// The part that loses these nodes, and what of it they are.
+/// Returns the part that loses these nodes, and a description of the loss.
 fn removed(graph: &Graph, nodes: &[NodeId]) -> (Part, String) {
     let Some(block) = graph.block(nodes[0]) else {
         let size = graph.input_size(nodes[0]);
@@ -191,7 +195,7 @@ fn removed(graph: &Graph, nodes: &[NodeId]) -> (Part, String) {
     let (blocks, entry) = (&graph.function(block.function).blocks, graph.function(block.function).entry());
     let mut text = named(graph, entry);
     if nodes.len() == blocks.len() {
-        text += ": removed, because nothing reaches it";
+        text += ": removed as unreachable";
     } else {
         let start = offset(graph, entry);
         let offsets = nodes.iter().take(LISTED).map(|&node| format!("+{:#x}", offset(graph, node) - start));
@@ -202,10 +206,10 @@ fn removed(graph: &Graph, nodes: &[NodeId]) -> (Part, String) {
     (part(graph, blocks), text)
 }
 
-/// The part of a section that nodes, which are adjacent, make up.
+/// Returns the part of a section that adjacent nodes make up.
 fn part(graph: &Graph, nodes: &[NodeId]) -> Part {
     let origins = || nodes.iter().filter_map(|&node| graph.node(node).origin());
-    let section = origins().next().map(|origin| origin.section).expect("what is removed was in the input");
+    let section = origins().next().map(|origin| origin.section).expect("a removed node was in the input");
     let start = origins().map(|origin| origin.offset).min().unwrap_or(0);
     let end = origins().map(|origin| origin.offset + origin.size.max(1)).max().unwrap_or(0);
     Part { section, range: start..end }
@@ -216,7 +220,7 @@ fn offset(graph: &Graph, node: NodeId) -> u32 {
     graph.node(node).origin().map_or(0, |origin| origin.offset)
 }
 
-/// The function or symbols that a node begins or holds, and its place.
+/// Returns the function or symbols of a node, and its place.
 fn named(graph: &Graph, node: NodeId) -> String {
     let place = format!("{}+{:#x}", place(graph, node), offset(graph, node));
     let name = match graph.block(node) {

@@ -1,13 +1,13 @@
 /*!
-`--bisect`: which functions, or data, make a test fail by being rewritten.
+`--bisect`: finds the functions or data whose rewriting makes a test fail.
 
 The program is rewritten repeatedly with some parts unchanged, which is sound for any parts: an unchanged part keeps
 everything that it refers to. There are two ways to keep a part:
 
-1. *Alive*: nothing of it is removed. If the test passes when all that the passes remove is kept so, one of the
-   removals makes it fail, and the search is among the parts that lose something.
-2. *Whole*: besides, it is carried as one piece, as code is that kshrink does not understand. The search is among all
-   functions and all data that is cut apart, and finds defects of reading and writing as well (`--passes none`).
+1. *Alive*: nothing of it is removed. If the test passes with every removal undone in this way, one of the removals
+   makes it fail, and the search covers the parts that lose something.
+2. *Whole*: it is also kept opaque, in one piece. The search covers all functions and all data that is split, and also
+   finds defects of reading and writing (`--passes none`).
 */
 
 mod candidates;
@@ -43,20 +43,20 @@ pub struct Bisection<'a> {
     pub options: Options,
     /// The test, for `sh -c`.
     pub command: String,
-    /// How often it ran.
+    /// Number of runs so far.
     pub trials: usize,
 }
 
-/// A program as it was tried.
+/// A program that was tested.
 struct Trial {
     verdict: Verdict,
     graph: Graph,
-    /// How it failed, to be quoted.
+    /// The output of the failure, to be quoted.
     failure: String,
 }
 
 impl Bisection<'_> {
-    /// Searches, and prints what it found.
+    /// Searches, and prints the result.
     pub fn run(mut self) -> Result<(), Failure> {
         let progress = Progress::spinner("bisecting");
         let all = self.trial(&Candidates::default(), &progress)?;
@@ -64,34 +64,30 @@ impl Bisection<'_> {
             Verdict::Bad => {}
             Verdict::Good => {
                 let message = "the test passes on the rewritten program: there is nothing to find; expected a command \
-                     that exits with another status than 0";
+                     with a nonzero exit status";
                 return Err(Failure::bad_input(message));
             }
             Verdict::Untestable => {
-                let message = "the test says (exit status 125) that the rewritten program cannot be tested; expected a \
+                let message = "the test cannot run on the rewritten program (exit status 125); expected a \
                      command that fails on it";
                 return Err(Failure::bad_input(message));
             }
         }
         let removed = Candidates::removed(&all.graph);
         if !removed.is_empty() && self.trial(&removed, &progress)?.verdict == Verdict::Good {
-            let head = "the test fails because of what is removed here";
+            let head = "the test fails because of these removals";
             return self.search(&removed, head, &progress);
         }
         let rewritten = Candidates::rewritten(&self.lifter()?.graph().map_err(Failure::of)?);
         let whole = self.trial(&rewritten, &progress)?;
         if whole.verdict != Verdict::Good {
             return Err(Failure::job(format!(
-                "the test does not pass even if all functions and data are kept as they were, so that none of them is at fault; \
-                 expected it to pass then, as on a program that was not rewritten{}",
+                "the test fails even if all functions and data are unchanged, so none of them is at fault; \
+                 expected it to pass then, as on the original program{}",
                 whole.failure
             )));
         }
-        self.search(
-            &rewritten,
-            "the test fails because of how this is taken apart and put together",
-            &progress,
-        )
+        self.search(&rewritten, "the test fails because these parts are split and emitted again", &progress)
     }
 
     fn search(&mut self, candidates: &Candidates, head: &str, progress: &Progress) -> Result<(), Failure> {
@@ -101,11 +97,11 @@ impl Bisection<'_> {
             |changed| Ok::<_, Failure>(self.trial(&candidates.without(changed), progress)?.verdict),
         )?;
         let mut out = Output::stdout();
-        let together = if found.len() > 1 { ", and only if all of it is" } else { "" };
+        let together = if found.len() > 1 { ", all of them together" } else { "" };
         writeln!(out, "{head}{together} ({} trials):", self.trials)?;
         for alternatives in &found {
             if alternatives.len() > 1 {
-                writeln!(out, "  one of these, between which nothing can be tested (exit status 125):")?;
+                writeln!(out, "  one of these, which cannot be tested apart (exit status 125):")?;
             }
             for &candidate in alternatives {
                 candidates.describe(candidate, &mut out)?;
@@ -132,7 +128,7 @@ impl Bisection<'_> {
         Ok(Trial { verdict, graph: rewritten.graph, failure })
     }
 
-    /// Writes a program and runs the test. A program that cannot be linked again is a bad one.
+    /// Writes a program and runs the test. A program that cannot be linked counts as a failure of the test.
     fn test(&self, rewritten: &mut Rewritten, phases: Phases) -> Result<(Verdict, String), Failure> {
         let dir = ScratchDir::new_in(&std::env::temp_dir(), "kshrink-bisect-")?;
         let written = match self.writer.input {

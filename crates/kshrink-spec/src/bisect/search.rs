@@ -7,23 +7,23 @@ use fixedbitset::FixedBitSet;
 pub enum Verdict {
     /// The test passes.
     Good,
-    /// It fails.
+    /// The test fails.
     Bad,
-    /// It cannot be done.
+    /// The test cannot be run.
     Untestable,
 }
 
-/// Finds a set of candidates with which the test fails, and passes without any one of them, provided that more
-/// candidates never make a failing test pass. `trial` is given the candidates that change; it is known to be bad for
-/// all of the `count` candidates, and good for none. `closure` adds to a set those without which none of it changes.
+/// Finds a set of candidates with which the test fails, and without any one of which it passes, provided that more
+/// candidates never make a failing test pass. `trial` gets the candidates that change; it must be bad for all of the
+/// `count` candidates, and good for none. `closure` adds to a set the candidates that must change with it.
 ///
-/// One element of the result is one candidate of the set, or several with one of the set among them, if the trials
-/// that would separate them are impossible. That ends the search.
+/// Each element of the result is one candidate of the set, or several candidates that contain one of the set, if the
+/// trials that would separate them are impossible. That ends the search.
 ///
 /// Each candidate of the set takes about log2(`count`) trials, as in the search for a commit with `git bisect`.
 ///
 /// # Errors
-/// Those of `trial`.
+/// The errors of `trial`.
 pub fn smallest_failing<E>(
     count: usize,
     closure: impl Fn(&[usize]) -> FixedBitSet,
@@ -39,7 +39,7 @@ pub fn smallest_failing<E>(
         if rest.is_empty() || !needed.is_empty() && trial(&base)? == Verdict::Bad {
             return Ok(result);
         }
-        // Invariant: with the first `low` of the rest it does not fail, with the first `high` it does.
+        // Invariant: the test does not fail with the first `low` of the rest, and fails with the first `high`.
         let (mut low, mut high) = (0, rest.len());
         'halve: while high - low > 1 {
             for middle in from_the_middle(low, high) {
@@ -63,7 +63,7 @@ pub fn smallest_failing<E>(
     }
 }
 
-/// The numbers between `low` and `high`, those in the middle first.
+/// The numbers between `low` and `high`, from the middle outwards.
 fn from_the_middle(low: usize, high: usize) -> impl Iterator<Item = usize> {
     let middle = low + (high - low) / 2;
     let mut all: Vec<usize> = (low + 1..high).collect();
@@ -75,7 +75,7 @@ fn from_the_middle(low: usize, high: usize) -> impl Iterator<Item = usize> {
 mod tests {
     use super::*;
 
-    /// What is found if the test fails where `fails` says so, and how many trials that takes.
+    /// Returns the result of a search with this failure condition, and its number of trials.
     fn found(count: usize, fails: impl Fn(&FixedBitSet) -> Option<bool>) -> (Vec<Vec<usize>>, usize) {
         let mut trials = 0;
         let result = smallest_failing(
@@ -114,7 +114,7 @@ mod tests {
         let untestable = |set: &FixedBitSet| set.count_ones(..) == 8;
         let (result, _) = found(16, |set| (!untestable(set)).then(|| set.contains(4)));
         assert_eq!(result, [vec![4]]);
-        // With 8 of them it is not known, so that it is the eighth or the ninth.
+        // The verdict for 8 candidates is not known, so the culprit is the eighth or the ninth.
         let (result, _) = found(16, |set| (!untestable(set)).then(|| set.contains(7)));
         assert_eq!(result, [vec![7, 8]]);
         let (result, _) = found(16, |_| None);
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn what_a_candidate_needs_is_not_named() {
-        // Each needs all that come before it.
+        // Each candidate needs all earlier ones.
         let closure = |set: &[usize]| (0..set.iter().max().map_or(0, |max| max + 1)).collect();
         let bad = |set: &FixedBitSet| if set.contains(5) { Verdict::Bad } else { Verdict::Good };
         assert_eq!(smallest_failing(9, closure, |set| Ok::<_, ()>(bad(set))), Ok(vec![vec![5]]));

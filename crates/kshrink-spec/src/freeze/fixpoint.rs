@@ -1,6 +1,6 @@
 //! Links, packs and links again until the packed bytes fit their room (Chanet et al. 2007, section 4.7).
 //!
-//! The packed bytes hold addresses of the kernel, and these depend on how much room the packed bytes take.
+//! The packed bytes hold addresses of the kernel, and these depend on the room for the packed bytes.
 
 use std::fmt;
 
@@ -20,42 +20,42 @@ use super::system_map;
 use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
 
-/// After so many links, any room is taken that the packed bytes fit.
+/// From this number of links on, any sufficient room is accepted.
 const PATIENT_LINKS: usize = 4;
-/// After so many links it is given up.
+/// Maximum number of links.
 const MOST_LINKS: usize = 8;
 
-/// Room in bytes that may stay empty: other addresses change the size by less.
+/// Bytes of room that may stay empty: changed addresses change the packed size by less.
 const SLACK: usize = 256;
 
-/// What has been frozen.
+/// The result of freezing.
 pub struct Frozen {
-    /// The addresses of the sections of the object, where they are known.
+    /// The addresses of the object's sections, as far as they are known.
     pub bases: Vec<Option<u64>>,
-    /// Its sizes.
+    /// The sizes of frozen code and data.
     pub counts: Counts,
 }
 
-/// Sizes of what is frozen, in bytes.
+/// Sizes of frozen code and data, in bytes.
 #[derive(Clone, Debug, Serialize)]
 pub struct Counts {
     /// Code.
     pub code: u32,
     /// Read-only data.
     pub data: u32,
-    /// All of it in packed form, with tables and an index.
+    /// The packed form, with tables and index.
     pub packed: usize,
-    /// What of that is tables and index.
+    /// The tables and index in it.
     pub tables: usize,
-    /// By page, pages of memory that it takes when all is thawed.
+    /// With mechanism `page`, pages of memory once everything is thawed.
     pub pages: u32,
-    /// How many of these are used whenever the kernel boots, and lie in its init data as well.
+    /// Number of these pages that every boot uses, and that the init data contains as well.
     pub boot_pages: u32,
-    /// By stub, regions, each with its stub.
+    /// With mechanism `stub`, number of regions, each with its stub.
     pub regions: u32,
-    /// Where it begins.
+    /// The first frozen address.
     pub address: u32,
-    /// How often the kernel was linked.
+    /// Number of links of the kernel.
     pub links: usize,
 }
 
@@ -77,7 +77,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Links a kernel of which parts freeze, up to the boot image.
+/// Links a kernel with frozen parts, up to the boot image.
 ///
 /// # Errors
 /// If it cannot be linked or packed, or the packed bytes never fit.
@@ -89,7 +89,7 @@ pub fn link(
 ) -> Result<Frozen, Failure> {
     let layout = Layout::of(&object, &freezing.range)?;
     let mut split = split(object, &layout)?;
-    // A stub has the name of its function already.
+    // With mechanism `stub`, the stub already has the name of its function.
     if layout.stubs.is_none() {
         kallsyms::add(staged.dir(), &split.names(&layout))?;
     }
@@ -117,7 +117,7 @@ pub fn link(
         staged.link(&split.write(&bytes, room)?, Goal::BootImage)?;
         if Addresses::read(&staged.vmlinux(), &split)? != addresses {
             return Err(Failure::job(
-                "two links of the same object gave other addresses; nothing was frozen",
+                "two links of the same object gave different addresses; nothing was frozen",
             ));
         }
         match freezing.mechanism {
@@ -143,25 +143,25 @@ pub fn link(
         return Ok(Frozen { bases: bases(&split, &layout, staged)?, counts });
     }
     Err(Failure::job(format!(
-        "after {MOST_LINKS} links, what is packed still does not fit its room of {room} bytes"
+        "after {MOST_LINKS} links, the packed bytes still do not fit their room of {room} bytes"
     )))
 }
 
-/// Checks that what is in the kernel decodes to what was packed.
+/// Checks that the packed bytes in the kernel decode to the original pieces.
 fn check(bytes: &[u8], pieces: &[Piece]) -> Result<(), Failure> {
     let packed = Packed::read(bytes).map_err(Failure::job)?;
     for (segment, piece) in packed.segments.iter().zip(pieces.iter().filter(|piece| !piece.bytes.is_empty()))
     {
         let unpacked = packed.unpack(segment);
         if segment.address != piece.address || unpacked.as_ref() != Ok(&piece.bytes) {
-            return Err(Failure::job(format!("{} does not come back from its packed form", piece.name)));
+            return Err(Failure::job(format!("{} does not decode to its original bytes", piece.name)));
         }
     }
     Ok(())
 }
 
-/// Addresses at which copies of regions are compared with the expected code: two of the linear mapping, or the ends of
-/// the window of addresses of copies.
+/// Addresses at which copies of regions are compared with the expected code: two in the linear mapping, or the ends of
+/// the window for copies.
 fn copies(layout: &Layout) -> [u32; 2] {
     match layout.mapped.is_empty() {
         true => [0xc000_0008, 0xdfff_fedc],
@@ -169,7 +169,7 @@ fn copies(layout: &Layout) -> [u32; 2] {
     }
 }
 
-/// Checks that what is in the kernel decodes to copies that do what was packed, wherever they lie.
+/// Checks that the packed bytes in the kernel decode to correct copies at different addresses.
 fn check_copies(
     bytes: &[u8],
     split: &Split<'_>,
@@ -184,7 +184,7 @@ fn check_copies(
             is_right &= packed.page_at(number, runs_at) == Ok(section_at(section, addresses, runs_at)?);
         }
         if !is_right {
-            return Err(Failure::job(format!("region {number} does not come back from its packed form")));
+            return Err(Failure::job(format!("region {number} does not decode to its original bytes")));
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Objects that tests make by hand.
+//! Handmade objects for tests.
 
 use std::ops::Range;
 
@@ -13,10 +13,10 @@ use super::split::{Split, split};
 /// The end of frozen addresses.
 pub const LIMIT: u32 = 0xff7f_e000;
 
-/// Where frozen addresses may be.
+/// The range of frozen addresses.
 pub const RANGE: Range<u32> = 0xfb7f_e000..LIMIT;
 
-/// A section with these flags besides the one for memory.
+/// A section with these flags and the flag for memory.
 pub fn section(
     name: &'static str,
     flags: u32,
@@ -34,12 +34,12 @@ pub fn branch(offset: u64, symbol: u32) -> Reloc {
     field(offset, (reloc::branch(Machine::I386), RelocClass::Branch), symbol, -4)
 }
 
-/// A distance.
+/// A relocation for a distance.
 pub fn distance(offset: u64, symbol: u32, addend: i64) -> Reloc {
     field(offset, (reloc::relative_32(Machine::I386), RelocClass::Relative), symbol, addend)
 }
 
-/// An address.
+/// A relocation for an address.
 pub fn address(offset: u64, symbol: u32, addend: i64) -> Reloc {
     field(offset, (reloc::absolute_word(Machine::I386), RelocClass::Absolute), symbol, addend)
 }
@@ -63,7 +63,7 @@ pub fn global(name: &'static str, value: u64, place: Place) -> Symbol<'static> {
     Symbol { name, value, binding: STB_GLOBAL, place, ..Symbol::null() }
 }
 
-/// An object: these sections behind the empty one; and the empty symbol, these, and undefined ones of these names.
+/// An object with the empty section and these, and with the empty symbol, these, and undefined symbols of these names.
 pub fn object(
     sections: Vec<Section<'static>>,
     symbols: Vec<Symbol<'static>>,
@@ -80,7 +80,7 @@ pub fn object(
     }
 }
 
-/// Lays out and splits an object, which has to work.
+/// Lays out and splits an object successfully.
 #[track_caller]
 pub fn split_up(object: Object<'static>) -> (Layout, Split<'static>) {
     let layout = Layout::of(&object, &RANGE).unwrap_or_else(|failure| panic!("{}", failure.message()));
@@ -88,7 +88,7 @@ pub fn split_up(object: Object<'static>) -> (Layout, Split<'static>) {
     (layout, split)
 }
 
-/// Checks that a changed object is refused, and that the message has this.
+/// Checks that a changed object is refused, and that the message contains a text.
 #[track_caller]
 pub fn refuses(
     mut object: Object<'static>,

@@ -1,4 +1,4 @@
-//! The frozen sections as they are when they run.
+//! The frozen sections in their run-time form.
 
 use std::path::Path;
 
@@ -12,12 +12,12 @@ use kelf::Machine;
 use super::layout::Layout;
 use super::split::{ADDRESSES, BOOT_PAGES, FrozenSection, Split, Value};
 
-/// What of a linked kernel the frozen sections depend on: the words of [`ADDRESSES`].
+/// The addresses of a linked kernel that the frozen sections depend on: the words of [`ADDRESSES`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(Vec<u32>);
 
 impl Addresses {
-    /// Reads them from a linked kernel.
+    /// Reads the addresses from a linked kernel.
     ///
     /// # Errors
     /// If the kernel was not linked from the split object.
@@ -37,13 +37,13 @@ impl Addresses {
         Ok(Addresses(words))
     }
 
-    /// These words.
+    /// Uses the given words.
     #[cfg(test)]
     pub fn of_words(words: Vec<u32>) -> Addresses {
         Addresses(words)
     }
 
-    /// An address that shares the upper byte that most of them have.
+    /// Returns an address with the most frequent upper byte.
     pub fn most_frequent_near(&self) -> u32 {
         let mut counts = [0u32; 256];
         self.0.iter().for_each(|address| counts[(address >> 24) as usize] += 1);
@@ -51,7 +51,7 @@ impl Addresses {
     }
 }
 
-/// What is wrong with a linked kernel.
+/// Returns the error for a linked kernel with a problem.
 fn bad(vmlinux: &Path, problem: &str) -> Failure {
     Failure::job(format!("{}: {problem}", vmlinux.display()))
 }
@@ -60,10 +60,10 @@ fn parse<'b>(vmlinux: &Path, bytes: &'b [u8]) -> Result<Elf<'b>, Failure> {
     Elf::parse(bytes).map_err(|error| bad(vmlinux, &error.to_string()))
 }
 
-/// A frozen section as it is when it runs at an address.
+/// Returns the bytes of a frozen section that runs at an address.
 ///
 /// # Errors
-/// If a branch does not reach.
+/// If a branch is out of range.
 pub fn section_at(
     section: &FrozenSection<'_>,
     addresses: &Addresses,
@@ -75,7 +75,7 @@ pub fn section_at(
             Value::Known(value) => value,
             Value::Linked(entry) => addresses.0[entry],
         };
-        // A branch within the section leads to the same place of every copy.
+        // A branch within the section leads to the same place in every copy.
         let own = if section.is_own(field) { section.address } else { runs_at }.wrapping_add(field.offset);
         let at = field.offset as usize;
         let end = at + usize::from(field.width);
@@ -86,10 +86,10 @@ pub fn section_at(
     Ok(bytes)
 }
 
-/// Code and data, relocated; by stub, every region.
+/// Returns the relocated code and data or, with mechanism `stub`, the relocated regions.
 ///
 /// # Errors
-/// If a branch does not reach.
+/// If a branch is out of range.
 pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Result<Vec<Piece>, Failure> {
     if layout.stubs.is_some() {
         let address = layout.code.start;
@@ -121,7 +121,7 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Resu
     Ok(vec![code, data])
 }
 
-/// That of frozen code, which is all of the same.
+/// Returns the instruction set of frozen code, which has only one.
 fn instruction_set(split: &Split<'_>, code: &[u8]) -> InstructionSet {
     match split.object().machine {
         Machine::Arm => InstructionSet::of_arm(code),
@@ -129,21 +129,22 @@ fn instruction_set(split: &Split<'_>, code: &[u8]) -> InstructionSet {
     }
 }
 
-/// By page, the pages that are used at boot, of code and behind it of data; `pieces` are those of the layout.
+/// With mechanism `page`, returns the pages that are used at boot: first code, then data. `pieces` are the pieces of
+/// the layout.
 pub fn boot_pages(pieces: &[Piece], layout: &Layout) -> Vec<u8> {
     let pages = pieces.iter().zip(&layout.at_boot).flat_map(|(piece, range)| {
         let mut pages = piece.bytes[..range.len().min(piece.bytes.len())].to_vec();
-        // As the runtime fills the last page.
+        // The runtime fills the last page in the same way.
         pages.resize(range.len(), 0);
         pages
     });
     pages.collect()
 }
 
-/// Checks that a linked kernel has these pages where its runtime looks for them.
+/// Checks that a linked kernel has these pages where its runtime expects them.
 ///
 /// # Errors
-/// If it has not.
+/// If it does not.
 pub fn check_boot_pages(vmlinux: &Path, pages: &[u8]) -> Result<(), Failure> {
     let bytes = std::fs::read(vmlinux)?;
     let elf = parse(vmlinux, &bytes)?;
@@ -158,7 +159,7 @@ pub fn check_boot_pages(vmlinux: &Path, pages: &[u8]) -> Result<(), Failure> {
         Some(found) if found == pages => Ok(()),
         _ => Err(bad(
             vmlinux,
-            &format!("the pages that are used at boot are not those at {BOOT_PAGES} ({address:#x})"),
+            &format!("the pages at {BOOT_PAGES} ({address:#x}) are not the pages that are used at boot"),
         )),
     }
 }
@@ -173,8 +174,8 @@ mod tests {
     };
     use super::{Addresses, boot_pages, pieces};
 
-    /// A function in the kernel that calls a frozen one; that refers to frozen data, calls the first one, and reads a variable
-    /// twice.
+    /// A function in the kernel that calls a frozen function. The frozen function refers to frozen data, calls the
+    /// first function, and reads a variable twice.
     fn object() -> Object<'static> {
         let frozen = vec![address(1, 3, 8), distance(6, 1, -4), address(12, 4, 2), address(20, 4, 2)];
         let bytes = |size| vec![0x90; size];
@@ -210,7 +211,7 @@ mod tests {
             (start..start + 5000, LIMIT - 4096..LIMIT - 3996)
         );
         assert_eq!((layout.pages(), layout.page_tables), (3, 1));
-        // The function in the kernel by its section, and the variable once.
+        // The function in the kernel, by its section, and the variable once.
         assert_eq!(split.linked, 2);
         let addresses = Addresses(vec![0xc100_0ffc, 0xc120_0002]);
         let pieces = pieces(&split, &layout, &addresses).unwrap();
@@ -222,7 +223,7 @@ mod tests {
             (pieces[0].code.is_some(), pieces[1].code.is_some(), pieces[1].bytes.len()),
             (true, false, 100)
         );
-        // What the kernel's link gets: no bytes of these, and symbols that are numbers.
+        // The kernel's link gets no bytes of frozen sections, only symbols as numbers.
         let cold = split.object().symbols.iter().find(|symbol| symbol.name == "cold").expect("the symbol");
         assert_eq!((cold.place, cold.value), (Place::Absolute, u64::from(start)));
         assert!(split.object().sections.iter().all(|section| !section.name.starts_with(".kshrink.frozen")));

@@ -1,5 +1,5 @@
-//! Frozen code in the kernel's own table of symbols (`CONFIG_KALLSYMS`), which its build makes from what `nm` prints, without
-//! absolute symbols.
+//! Frozen code in the kernel's own symbol table (`CONFIG_KALLSYMS`). The kernel's build makes the table from the output
+//! of `nm`, without absolute symbols.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,10 +12,10 @@ use super::system_map::Named;
 /// The tool that makes the table, in a build directory.
 const TOOL: &str = "scripts/kallsyms";
 
-/// What stands in its place.
+/// The script that replaces the tool.
 const SCRIPT: &str = include_str!("kallsyms.sh");
 
-/// Makes the links in a copy of a build directory add symbols of frozen code. Nothing if the kernel has no table.
+/// Makes links in a copy of a build directory add the symbols of frozen code. Does nothing if the kernel has no table.
 ///
 /// # Errors
 /// If a file cannot be written.

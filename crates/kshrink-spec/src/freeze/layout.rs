@@ -13,13 +13,13 @@ use super::stubs::Stubs;
 /// The size of a page in bytes.
 pub const PAGE: u32 = 4096;
 
-/// The size in bytes of what one page of page tables maps (of i386 without physical address extension, of ARM without large
-/// physical addresses, where the kernel keeps two tables and its own entries for both in a page).
+/// Bytes mapped by one page of page tables. (Page tables of i386 are without physical address extension. On ARM without
+/// large physical addresses, a page holds two tables, and the kernel's own entries for both.)
 fn by_table(machine: Machine) -> u32 {
     if machine == Machine::Arm { 2 << 20 } else { 4 << 20 }
 }
 
-/// How many page tables, in pages, map a range of addresses.
+/// Number of pages of page tables that map a range of addresses.
 fn tables(range: &Range<u32>, machine: Machine) -> u32 {
     match range.is_empty() {
         true => 0,
@@ -27,7 +27,7 @@ fn tables(range: &Range<u32>, machine: Machine) -> u32 {
     }
 }
 
-/// Sections that are frozen as code, which is executable where it lies: what is used at boot, and what is not.
+/// Sections that are frozen as code, executable at their addresses: first used at boot, then not.
 const CODE: [&str; 2] = [BOOT_TEXT, TEXT];
 /// Sections that are frozen as data.
 const DATA: [&str; 2] = [BOOT_RODATA, RODATA];
@@ -35,14 +35,14 @@ const DATA: [&str; 2] = [BOOT_RODATA, RODATA];
 /// The largest frozen range in bytes.
 const LARGEST: u32 = 64 << 20;
 
-/// The most regions (`COPY_SHEETS` of kdecomp-rt/kernel/stub.c).
+/// Maximum number of regions (`COPY_SHEETS` of kdecomp-rt/kernel/stub.c).
 const MOST_REGIONS: usize = 16 << 10;
 
-/// By stub on ARM, room for copies that are given up because another processor has made the same one, in bytes.
+/// With mechanism `stub` on ARM, bytes for copies that are dropped because another processor has made the same copy.
 const GIVEN_UP: u32 = 64 << 10;
 
-/// The layout of frozen code, then data, each from the start of a page on. By stub on ARM, the window of addresses of
-/// copies comes in the place of data.
+/// The layout of frozen code, then data, each starting at a page boundary. With mechanism `stub` on ARM, the address
+/// window for copies takes the place of data.
 pub struct Layout {
     /// The addresses of code, up to its last byte.
     pub code: Range<u32>,
@@ -50,23 +50,24 @@ pub struct Layout {
     pub data: Range<u32>,
     /// The end of the last page.
     pub end: u32,
-    /// By page, the pages of code and of data that are used whenever the kernel boots, the first ones of each.
+    /// With mechanism `page`, the pages of code and of data that every boot uses; they come first.
     pub at_boot: [Range<u32>; 2],
     /// The frozen sections of the object with their addresses.
     pub sections: Vec<(SectionIndex, u32)>,
-    /// The addresses that need page tables: by page all, by stub those of copies, on ARM alone.
+    /// The addresses that need page tables. With mechanism `page`, all; with `stub`, the window for copies on ARM,
+    /// otherwise none.
     pub mapped: Range<u32>,
-    /// How many page tables these take, in pages.
+    /// Number of pages that these page tables take.
     pub page_tables: u32,
-    /// By stub, the stubs; every section of code is a region.
+    /// With mechanism `stub`, the stubs; every section of code is a region.
     pub stubs: Option<Stubs>,
 }
 
 impl Layout {
-    /// Lays out the frozen sections of an object so that they end where `range` does, at the start of a page.
+    /// Lays out the frozen sections of an object so that they end at the end of `range`, a page boundary.
     ///
     /// # Errors
-    /// If there are none, or one cannot be frozen.
+    /// If no section is frozen, or a section cannot be frozen.
     pub fn of(object: &Object<'_>, range: &Range<u32>) -> Result<Layout, Failure> {
         let stubs = Stubs::find(object)?;
         let code = match &stubs {
@@ -81,7 +82,7 @@ impl Layout {
         let size = code.size.next_multiple_of(PAGE) + data.size.next_multiple_of(PAGE) + copies;
         if size == 0 {
             return Err(Failure::bad_input(
-                "nothing is frozen: what the plan lists is gone or must not freeze; see report.json of --passes freeze",
+                "nothing is frozen: the listed code and data was removed or must not freeze; see report.json of --passes freeze",
             ));
         }
         if size > range.len() as u32 || range.end % PAGE != 0 {
@@ -114,24 +115,24 @@ impl Layout {
         })
     }
 
-    /// The address of a section; `None` if it is not frozen.
+    /// Returns the address of a section; `None` if it is not frozen.
     pub fn address(&self, section: SectionIndex) -> Option<u32> {
         self.sections.iter().find(|(frozen, _)| *frozen == section).map(|(_, address)| *address)
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     pub fn pages(&self) -> u32 {
         (self.end - self.code.start) / PAGE
     }
 }
 
-/// By stub on ARM, how many bytes of addresses copies of regions take at most, given what all regions take. A page of
-/// copies is at least half full: a region that does not fit is placed in the next one.
+/// With mechanism `stub` on ARM, the maximum size of the address window for copies, given the size of all regions. A
+/// page of copies is at least half full: a region that does not fit goes to the next page.
 fn window(regions: u32) -> u32 {
     (2 * regions + GIVEN_UP).next_multiple_of(PAGE)
 }
 
-/// Places regions one behind the other.
+/// Places regions one after the other.
 fn place_regions(object: &Object<'_>, regions: &[SectionIndex]) -> Result<Placed, Failure> {
     let mut placed = Placed::default();
     for &region in regions {
@@ -154,19 +155,19 @@ fn place_regions(object: &Object<'_>, regions: &[SectionIndex]) -> Result<Placed
     Ok(placed)
 }
 
-/// The most bytes of a region: a page without what the runtime keeps there (`struct room` of kdecomp-rt/kernel/stub.c).
+/// Maximum size of a region: a page without the runtime's own data there (`struct room` of kdecomp-rt/kernel/stub.c).
 const MOST_OF_REGION: u64 = PAGE as u64 - 8;
 
-/// Sections one behind the other.
+/// Sections placed one after the other.
 #[derive(Default)]
 struct Placed {
     sections: Vec<(SectionIndex, u32)>,
     size: u32,
-    /// How many bytes of that are used at boot, the first ones.
+    /// Number of bytes at the start that are used at boot.
     at_boot: u32,
 }
 
-/// Places the sections of these names, of which the first one's are used at boot.
+/// Places the sections with these names. Sections with the first name are used at boot.
 fn place(object: &Object<'_>, names: [&'static str; 2]) -> Result<Placed, Failure> {
     let mut placed = Placed::default();
     let all = || object.sections.iter().enumerate();

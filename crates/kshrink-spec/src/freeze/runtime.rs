@@ -1,4 +1,4 @@
-//! The runtime: fault handler or what stubs call, and decoder, compiled as the kernel's own build compiles.
+//! The runtime: fault handler or entry of stubs, and decoder, compiled with the flags of the kernel's build.
 
 use std::fs;
 use std::ops::Range;
@@ -30,10 +30,10 @@ const HEADERS: [Source; 9] = [
     source!("x86.h", "kernel/x86.h"),
 ];
 
-/// A source file, and flags besides those of the kernel: decoding is worth the bytes that speed takes.
+/// A source file, and additional flags: fast decoding is worth larger code.
 type Unit = (Source, &'static [&'static str]);
 
-/// What is compiled.
+/// The source files for every kernel.
 const UNITS: [Unit; 5] = [
     (source!("decode.c", "decode.c"), &["-O2"]),
     (source!("open.c", "open.c"), &[]),
@@ -42,11 +42,11 @@ const UNITS: [Unit; 5] = [
     (source!("proc.c", "kernel/proc.c"), &[]),
 ];
 
-/// What a mechanism or a machine has besides.
+/// The additional parts for a mechanism or a machine.
 struct Own {
     units: &'static [Unit],
     wrapped: &'static [&'static str],
-    /// What is wrapped also in the object that defines it.
+    /// Functions that are wrapped even in the object that defines them.
     everywhere: &'static [&'static str],
 }
 
@@ -97,10 +97,11 @@ const ARM_BY_STUB: Own = Own {
     everywhere: &["unwind_frame"],
 };
 
-/// What Kbuild passes for assembly.
+/// The flags that Kbuild passes for assembly.
 const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];
 
-/// What a mechanism has besides on a machine; `frozen_pack::plan::supported` has checked that there is such a thing.
+/// Returns the additional parts for a mechanism on a machine; `frozen_pack::plan::supported` has checked that it is
+/// supported.
 fn own(machine: Machine, mechanism: Mechanism) -> &'static [Own] {
     match (machine, mechanism) {
         (Machine::Arm, Mechanism::Page) => &[BY_PAGE, ARM, ARM_BY_PAGE],
@@ -110,8 +111,8 @@ fn own(machine: Machine, mechanism: Mechanism) -> &'static [Own] {
     }
 }
 
-/// The kernel's functions that the runtime wraps, as `ld --wrap` does. What a kernel does not have, nothing
-/// in it refers to.
+/// The kernel's functions that the runtime wraps, as `ld --wrap` does. A kernel without one of them has no references
+/// to it.
 const WRAPPED: [&str; 15] = [
     "start_kernel",
     "vmalloc_init",
@@ -130,22 +131,22 @@ const WRAPPED: [&str; 15] = [
     "lookup_symbol_name",
 ];
 
-/// The variable of the runtime that holds the first of the addresses that can be frozen, and where they end.
+/// The runtime's variable with the start and the end of the addresses that can be frozen.
 const RANGE: &str = "kshrink_range";
 
 /// The compiled runtime.
 pub struct Runtime {
     objects: Vec<(String, Vec<u8>)>,
     own: &'static [Own],
-    /// The addresses for frozen code and data, which end where the range ends.
+    /// The addresses for frozen code and data, which end at the end of the range.
     pub range: Range<u32>,
 }
 
 impl Runtime {
-    /// Compiles it for a kernel. The build directory is only read.
+    /// Compiles the runtime for a kernel. The build directory is only read.
     ///
     /// # Errors
-    /// If the build does not say how it compiles, or its headers do not fit.
+    /// If the build does not record its compiler command, or its headers do not fit.
     pub fn compile(build: &KernelBuild, mechanism: Mechanism) -> Result<Runtime, Failure> {
         let compiler = KernelCompiler::of(build)?;
         let dir = tempfile::tempdir()?;
@@ -172,7 +173,7 @@ impl Runtime {
     }
 }
 
-/// The value of [`RANGE`].
+/// Returns the value of [`RANGE`].
 fn range(objects: &[(String, Vec<u8>)]) -> Result<Range<u32>, Failure> {
     for (name, bytes) in objects {
         let object = Object::read(name, bytes).map_err(Failure::of)?;

@@ -1,4 +1,4 @@
-//! The lowered object, split into what the kernel's link takes and what is frozen.
+//! The lowered object, split into a part for the kernel's link and a frozen part.
 
 use std::borrow::Cow;
 
@@ -19,30 +19,30 @@ use super::stubs::check_uses;
 use super::system_map::Named;
 use super::unwind;
 
-/// The section with the packed bytes, which the linker script lays among read-only data.
+/// The section with the packed bytes, which the linker script places in read-only data.
 const ROOM: &str = ".rodata.kshrink";
 
 /// The section with the page tables of the frozen addresses (`BSS_SECTION` of include/asm-generic/vmlinux.lds.h).
 const PAGE_TABLES: &str = ".bss..page_aligned";
 
-/// The section of the pages that are used at boot, which the kernel frees when it has booted.
+/// The section of the pages that are used at boot, which the kernel frees after boot.
 const BOOT: &str = ".init.data";
 
 /// The symbol of these pages.
 pub const BOOT_PAGES: &str = "kshrink_boot_pages";
 
-/// A section of the linked file alone: every linker script of the kernel keeps it (`STABS_DEBUG` of
-/// include/asm-generic/vmlinux.lds.h), and no boot image has it. No compiler uses it any more.
+/// A section of the linked file only: every linker script of the kernel keeps it (`STABS_DEBUG` of
+/// include/asm-generic/vmlinux.lds.h), and no boot image contains it. Compilers no longer use it.
 pub const ADDRESSES: &str = ".stab.index";
 
-/// Makes a section one that `ld --gc-sections` begins with, so that it keeps what frozen code refers to
+/// Makes a section a root of `ld --gc-sections`, so that the targets of frozen code are kept
 /// (<https://sourceware.org/gnu-gabi/>).
 const SHF_GNU_RETAIN: u64 = 1 << 21;
 
-/// What stands in the place of a section that was taken out; the linker script drops it.
+/// The placeholder for a section that was taken out; the linker script drops it.
 const GONE: &str = ".discard.kshrink";
 
-/// Symbols of frozen sections.
+/// The prefix of the symbols of frozen sections.
 const FROZEN_SECTION: &str = ".Lkshrink";
 
 /// A field of a frozen section.
@@ -51,7 +51,7 @@ pub struct Field {
     pub offset: u32,
     /// Its size in bytes.
     pub width: u8,
-    /// What it holds.
+    /// Its value.
     pub value: Value,
     machine: Machine,
     r_type: u32,
@@ -64,7 +64,8 @@ impl Field {
         matches!(self.class, RelocClass::Relative | RelocClass::Branch)
     }
 
-    /// Where a branch with this value leads. Its relocation counts from where the processor does.
+    /// Returns the target of a branch with this value. The relocation is relative to the same place as the processor's
+    /// offset.
     pub fn target(&self, value: u32) -> u32 {
         let ahead = if matches!(self.r_type, R_ARM_CALL | R_ARM_JUMP24) { 8 } else { 4 };
         match (self.is_relative(), self.machine) {
@@ -77,9 +78,9 @@ impl Field {
     /// Writes a value into the field, given its own address, as a linker would.
     ///
     /// # Errors
-    /// Says why it does not fit.
+    /// The reason why it does not fit.
     pub fn put(&self, field: &mut [u8], value: u32, own: u32) -> Result<(), String> {
-        // Bit 0 of the address of code in Thumb code says that it is that (IHI 0044, section 5.6.1).
+        // Bit 0 of a code address marks Thumb code (IHI 0044, section 5.6.1).
         let number = match (self.class, self.machine) {
             (RelocClass::Branch, Machine::Arm) => i64::from((value & !1).wrapping_sub(own) as i32),
             (RelocClass::Instruction, _) if is_upper_half(self.r_type) => i64::from((value >> 16) as i16),
@@ -99,9 +100,9 @@ fn is_upper_half(r_type: u32) -> bool {
 /// An address.
 #[derive(Clone, Copy)]
 pub enum Value {
-    /// That is known.
+    /// A known address.
     Known(u32),
-    /// That the link decides: this entry of [`ADDRESSES`].
+    /// An address that the link decides: this entry of [`ADDRESSES`].
     Linked(usize),
 }
 
@@ -111,12 +112,12 @@ pub struct FrozenSection<'g> {
     pub address: u32,
     /// Its bytes before relocation.
     pub bytes: Cow<'g, [u8]>,
-    /// The fields that are relocated.
+    /// The relocated fields.
     pub fields: Vec<Field>,
 }
 
 impl FrozenSection<'_> {
-    /// Whether a field is the distance of a place in the same section.
+    /// Whether a field is a distance to a place in the same section.
     pub fn is_own(&self, field: &Field) -> bool {
         match field.value {
             Value::Known(value) => {
@@ -136,15 +137,15 @@ impl FrozenSection<'_> {
 
 /// A split object.
 pub struct Split<'g> {
-    /// What the kernel's link takes.
+    /// The object for the kernel's link.
     hot: Object<'g>,
     room: SectionIndex,
     packed: SymbolIndex,
-    /// By page, the section of [`BOOT`].
+    /// With mechanism `page`, the section of [`BOOT`].
     boot: Option<SectionIndex>,
-    /// What is frozen.
+    /// The frozen sections.
     pub frozen: Vec<FrozenSection<'g>>,
-    /// How many entries of [`ADDRESSES`] there are.
+    /// Number of entries of [`ADDRESSES`].
     pub linked: usize,
 }
 
@@ -215,13 +216,13 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     Ok(Split { hot: object, room, packed, boot, frozen, linked })
 }
 
-/// Takes a section out; symbols may still lie in what stands in its place.
+/// Takes a section out, and leaves a placeholder that symbols may still be in.
 pub fn take_out<'g>(object: &mut Object<'g>, section: SectionIndex) -> Section<'g> {
     let gone = Section { name: GONE, kind: SHT_PROGBITS, ..Section::null() };
     std::mem::replace(&mut object.sections[section.get()], gone)
 }
 
-/// Adds a section of whole pages, all zero.
+/// Adds a section of whole pages, filled with zeros.
 fn add_pages(object: &mut Object<'_>, name: &'static str, kind: u32, size: u32) -> SectionIndex {
     let index = SectionIndex::from(object.sections.len());
     object.sections.push(Section {
@@ -237,7 +238,7 @@ fn add_pages(object: &mut Object<'_>, name: &'static str, kind: u32, size: u32) 
 }
 
 impl<'g> Split<'g> {
-    /// The frozen symbols, but for those that lowering made.
+    /// Returns the frozen symbols, without symbols from lowering.
     pub fn names(&self, layout: &Layout) -> Vec<Named<'_>> {
         let symbols = self.hot.symbols.iter().filter(|symbol| symbol.place == Place::Absolute);
         let named = symbols.filter_map(|symbol| {
@@ -251,12 +252,12 @@ impl<'g> Split<'g> {
         named.collect()
     }
 
-    /// What the kernel's link takes.
+    /// Returns the object for the kernel's link.
     pub fn object(&self) -> &Object<'g> {
         &self.hot
     }
 
-    /// Says what the pages are that are used at boot; until then, they are zero.
+    /// Sets the content of the pages that are used at boot, which is zero before.
     pub fn set_boot_pages(&mut self, pages: Vec<u8>) {
         if let Some(boot) = self.boot {
             assert_eq!(self.hot.section(boot).size, pages.len() as u64, "the size of the pages is known");
@@ -264,7 +265,7 @@ impl<'g> Split<'g> {
         }
     }
 
-    /// The same as a file, with room for so many packed bytes, behind their size in four bytes.
+    /// Returns the object as a file, with room for the packed bytes, after their size in four bytes.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -280,7 +281,8 @@ impl<'g> Split<'g> {
     }
 }
 
-/// Checks that a region contains no addresses of frozen code except distances within itself: its copies are elsewhere.
+/// Checks that a region contains no address of frozen code except distances within itself, because its copies are
+/// elsewhere.
 fn check_fields(section: &FrozenSection<'_>, layout: &Layout) -> Result<(), Failure> {
     let is_bad = |field: &&Field| match field.value {
         Value::Known(value) => {
@@ -291,7 +293,7 @@ fn check_fields(section: &FrozenSection<'_>, layout: &Layout) -> Result<(), Fail
     match section.fields.iter().find(is_bad) {
         None => Ok(()),
         Some(field) => Err(Failure::job(format!(
-            "the region at {:#x} has an address of frozen code at {:#x}, where only that of a stub may be",
+            "the region at {:#x} has an address of frozen code at {:#x}, where only the address of a stub is allowed",
             section.address, field.offset
         ))),
     }
@@ -304,7 +306,7 @@ fn make_absolute(object: &mut Object<'_>, layout: &Layout) {
         let Some(address) = layout.address(section) else { continue };
         symbol.value += u64::from(address);
         symbol.place = Place::Absolute;
-        // Symbols of sections, and of ARM those that tell what code and data begin there.
+        // Symbols of sections and, on ARM, mapping symbols.
         if symbol.kind == STT_SECTION || symbol.name.starts_with('$') {
             symbol.kind = STT_NOTYPE;
             symbol.name = FROZEN_SECTION;
@@ -321,7 +323,7 @@ pub fn define(object: &mut Object<'_>, name: &str, place: Place, value: u32) -> 
     Ok(SymbolIndex::from(index))
 }
 
-/// The addresses that the link decides, each once: words that it relocates.
+/// The addresses that the link decides, each once, as relocated words.
 #[derive(Default)]
 struct Addresses {
     relocs: Vec<Reloc>,
@@ -334,7 +336,7 @@ impl Addresses {
         let halves = [R_ARM_MOVW_ABS_NC, R_ARM_MOVT_ABS, R_ARM_THM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS];
         let is_known = match (reloc.class, object.machine) {
             (RelocClass::Absolute | RelocClass::Relative, _) => reloc.width == 4,
-            // A jump cannot change the instruction set.
+            // A jump cannot switch the instruction set.
             (RelocClass::Branch, Machine::Arm) => {
                 let is_arm = matches!(reloc.r_type, R_ARM_CALL | R_ARM_JUMP24);
                 symbol.kind != STT_FUNC || symbol.thumb != is_arm
@@ -385,7 +387,7 @@ mod tests {
 
     use super::*;
 
-    /// The field of a relocation of ARM with a value, the field being at 0xbff00000.
+    /// Returns the field at 0xbff00000 of an ARM relocation with a value.
     fn put(r_type: u32, field: u32, value: u32) -> Result<u32, String> {
         let (class, width) = reloc::describe(Machine::Arm, r_type).expect("a relocation");
         let machine = Machine::Arm;
@@ -397,7 +399,7 @@ mod tests {
 
     #[test]
     fn fields_of_arm_are_as_the_linker_fills_them() {
-        // As ld 2.40 makes them of `bl`, `b.w` and `beq.w` to a function in Thumb code, whose addresses are odd, less 4.
+        // As ld 2.40 encodes `bl`, `b.w` and `beq.w` to a function in Thumb code, whose addresses are odd, less 4.
         assert_eq!(put(R_ARM_THM_PC22, 0xfffe_f7ff, 0xc010_0ffd), Ok(0xfffe_f200));
         assert_eq!(put(R_ARM_THM_JUMP24, 0xbffe_f7ff, 0xbff0_1ff9), Ok(0xbffc_f001));
         assert_eq!(put(R_ARM_THM_JUMP19, 0xaffe_f43f, 0xbff0_0ff5), Ok(0x87fa_f000));

@@ -1,6 +1,6 @@
-//! The stubs of frozen regions: jumps that the pass `freeze` has made, which become calls of the runtime.
+//! The stubs of frozen regions: jumps made by pass `freeze`, which become calls of the runtime.
 //!
-//! The runtime finds the region by the place of its stub, so that a stub is an instruction and nothing else.
+//! The runtime identifies the region by the address of its stub, so a stub needs only the call.
 
 use goblin::elf::reloc::R_ARM_THM_JUMP24;
 use goblin::elf::section_header::SHF_EXCLUDE;
@@ -16,7 +16,7 @@ const ENTER: &str = "kshrink_enter";
 /// The symbol of the first stub.
 const FIRST: &str = "kshrink_stubs";
 
-/// The section of the stubs, and the regions that they lead to, in their order.
+/// The section of the stubs, and their regions, in order.
 pub struct Stubs {
     /// The section.
     pub section: SectionIndex,
@@ -26,7 +26,7 @@ pub struct Stubs {
 }
 
 impl Stubs {
-    /// Finds them in an object; `None` if it has no stubs.
+    /// Finds the stubs of an object; `None` if it has none.
     ///
     /// # Errors
     /// If the section holds anything else.
@@ -54,7 +54,7 @@ impl Stubs {
         Ok(Some(Stubs { section: SectionIndex::from(at), regions, encoding }))
     }
 
-    /// Makes them calls of the runtime.
+    /// Turns the stubs into calls of the runtime.
     ///
     /// # Errors
     /// If the runtime is not part of the object.
@@ -76,7 +76,7 @@ impl Stubs {
     }
 }
 
-/// The instructions that a stub becomes, and where the runtime's address is in them.
+/// Returns the instructions of a stub, and the field for the runtime's address in them.
 fn stub(object: &Object<'_>, encoding: Encoding) -> Result<(Vec<u8>, AddressField), Failure> {
     let mut code = Vec::new();
     let isa =
@@ -88,14 +88,16 @@ fn stub(object: &Object<'_>, encoding: Encoding) -> Result<(Vec<u8>, AddressFiel
 }
 
 fn defect(what: &str) -> Failure {
-    Failure::job(format!("section {STUBS}: {what} is not as pass freeze makes stubs; nothing was frozen"))
+    Failure::job(format!(
+        "section {STUBS}: {what} does not match the stubs of pass freeze; nothing was frozen"
+    ))
 }
 
-/// Checks that only tables about instructions contain addresses of frozen code, from `first` up to `end`, among the
-/// sections that do not freeze.
+/// Checks that among the sections that do not freeze, only tables about instructions contain addresses of frozen code,
+/// from `first` up to `end`.
 ///
 /// # Errors
-/// The section and place that does.
+/// The section and place with another such address.
 pub fn check_uses(object: &Object<'_>, first: u32, end: u32) -> Result<(), Failure> {
     let is_frozen = |reloc: &kelf::Reloc| {
         let symbol = object.symbol(reloc.symbol);
@@ -107,7 +109,7 @@ pub fn check_uses(object: &Object<'_>, first: u32, end: u32) -> Result<(), Failu
     for section in sections.filter(|section| !TRANSLATED.contains(&section.name)) {
         if let Some(reloc) = section.relocs.iter().find(|reloc| is_frozen(reloc)) {
             return Err(Failure::job(format!(
-                "section {} uses a place in frozen code at {:#x} ({}), which only its stub may lead to",
+                "section {} refers to frozen code at {:#x} ({}), which must be entered through its stub",
                 section.name,
                 reloc.offset,
                 reloc::name(object.machine, reloc.r_type)
@@ -135,7 +137,7 @@ mod tests {
     use super::super::image::{Addresses, section_at};
 
     /// Code that jumps to the second of two stubs, and two regions. The first region jumps to that stub and calls a
-    /// function of its own by name. The second one has an entry in the table of traps.
+    /// function of its own by name. The second region has an entry in the table of traps.
     fn object() -> Object<'static> {
         let to_stub = || Reloc { addend: 1, ..branch(1, 5) };
         let stubs = [0xe9, 0, 0, 0, 0].repeat(2);
@@ -144,7 +146,7 @@ mod tests {
         handmade::object(
             vec![
                 section(".text", SHF_EXECINSTR, 1, vec![0x90; 16], vec![to_stub()]),
-                // Not in the order of the regions.
+                // In another order than the regions.
                 section(".kshrink.frozen.text.1", SHF_EXECINSTR, 1, second, Vec::new()),
                 section(".kshrink.frozen.text.0", SHF_EXECINSTR, 1, first, vec![to_stub(), branch(6, 6)]),
                 section(STUBS, SHF_EXECINSTR, 1, stubs, vec![branch(1, 3), branch(6, 2)]),
@@ -195,7 +197,7 @@ mod tests {
         }
     }
 
-    /// A stub in Thumb code, and the region behind it, which calls a function of the kernel, and itself.
+    /// A stub in Thumb code, and its region, which calls a function of the kernel, and itself.
     fn thumb_object() -> Object<'static> {
         let branch = |offset, r_type, symbol| Reloc {
             offset,
@@ -249,7 +251,7 @@ mod tests {
             .map(|reloc| (reloc.offset, reloc.r_type, split.object().symbol(reloc.symbol).name))
             .collect();
         assert_eq!(calls, [(2, R_ARM_THM_PC22, "kshrink_enter")]);
-        // Twice what the region takes, and 64 KiB, of which 2 MiB have a page table.
+        // Twice the size of the region, and 64 KiB; a page table maps 2 MiB.
         let window = 17 * 4096;
         assert_eq!(layout.mapped, LIMIT - window..LIMIT);
         assert_eq!((layout.page_tables, layout.code.start), (1, LIMIT - window - 4096));
@@ -284,7 +286,7 @@ mod tests {
         refuses(&|object| object.symbols.truncate(11), "kshrink_stubs");
         refuses(
             &|object| object.sections[1].relocs[0].symbol = SymbolIndex(2),
-            "section .text uses a place in frozen code at 0x1",
+            "section .text refers to frozen code at 0x1",
         );
         refuses(
             &|object| object.sections[2].relocs.push(address(0, 3, 0)),

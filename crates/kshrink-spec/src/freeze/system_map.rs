@@ -1,14 +1,14 @@
-//! The frozen symbols in `System.map`, from which the kernel's build leaves out local absolute symbols.
+//! The frozen symbols in `System.map`; the kernel's build leaves out local absolute symbols.
 
 use std::fs;
 use std::path::Path;
 
 use kcli::Failure;
 
-/// A frozen symbol: address, the letter that `nm` gives it, name.
+/// A frozen symbol: address, letter of `nm`, name.
 pub type Named<'n> = (u32, char, &'n str);
 
-/// Adds frozen symbols, in the order of addresses.
+/// Adds frozen symbols, in address order.
 ///
 /// # Errors
 /// If the file cannot be read or written.

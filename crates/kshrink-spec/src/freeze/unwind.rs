@@ -1,8 +1,8 @@
 //! Unwind tables of frozen code (`.ARM.exidx`; IHI 0038, section 5).
 //!
-//! The index of the kernel is in the order of its code, into which the linker brings it section by section. The
-//! `.ARM.exidx` entries of frozen code, which is in no section of the link, form a separate table, which the runtime
-//! registers like a module's (`unwind_table_add` of arch/arm/kernel/unwind.c).
+//! The linker sorts the kernel's index by the order of its code, section by section. Frozen code is in no section of
+//! the link, so its `.ARM.exidx` entries form a separate table, which the runtime registers like a module's
+//! (`unwind_table_add` of arch/arm/kernel/unwind.c).
 
 use goblin::elf::section_header::{SHF_ALLOC, SHT_PROGBITS};
 use kcli::Failure;
@@ -12,23 +12,23 @@ use super::layout::Layout;
 use super::split::{define, take_out};
 use super::stubs::Stubs;
 
-/// The section of the table, which the linker script lays among read-only data.
+/// The section of the table, which the linker script places in read-only data.
 pub const TABLE: &str = ".rodata.kshrink.unwind";
 
-/// Where the table begins and ends, as the runtime calls that.
+/// The runtime's names for the start and the end of the table.
 const SYMBOLS: [&str; 2] = ["kshrink_unwind", "kshrink_unwind_end"];
 
-/// The size of an entry in bytes: what it is about, and how that is unwound.
+/// The size of an entry in bytes: an address, and its unwind information.
 const ENTRY: usize = 8;
 
-/// What stands in an entry in place of how code is unwound if that cannot be (`EXIDX_CANTUNWIND`).
+/// The unwind information of code that cannot be unwound (`EXIDX_CANTUNWIND`).
 const NOT_UNWOUND: u32 = 1;
 
-/// Makes one section of those that are ordered by frozen ones, and one entry of those about stubs. Nothing if the runtime does not
-/// ask for it.
+/// Joins the index sections of frozen code in one section, and replaces the entries about stubs by one. Does nothing if
+/// the runtime does not request it.
 ///
 /// # Errors
-/// If a section has not the size of entries.
+/// If the size of a section is not a multiple of the entry size.
 pub fn move_index(object: &mut Object<'_>, layout: &Layout) -> Result<(), Failure> {
     if !object.symbols.iter().any(|symbol| symbol.name == SYMBOLS[0]) {
         return Ok(());
@@ -48,7 +48,7 @@ pub fn move_index(object: &mut Object<'_>, layout: &Layout) -> Result<(), Failur
                 reloc.class != RelocClass::None && (at..at + ENTRY).contains(&(reloc.offset as usize))
             };
             let own: Vec<&Reloc> = index.relocs.iter().filter(own).collect();
-            // How the code in front is unwound goes for this as well, if both say it in the entry.
+            // An entry also covers the following code, if both entries hold the same unwind information inline.
             let is_inline =
                 own.len() == 1 && relocs.last().is_none_or(|last| last.offset % ENTRY as u64 == 0);
             if is_inline && data.len() >= ENTRY && data[data.len() - 4..] == entry[4..] {
@@ -77,7 +77,8 @@ pub fn move_index(object: &mut Object<'_>, layout: &Layout) -> Result<(), Failur
     Ok(())
 }
 
-/// Leaves one entry about all stubs. None calls anything, and what is on the stack in one is not as its function has it.
+/// Leaves one entry about all stubs, which marks them as not unwindable. No stub calls anything, and its stack differs
+/// from its function's.
 fn forget_stubs(object: &mut Object<'_>, stubs: &Stubs) {
     let is_it = |section: &&mut Section<'_>| section.link_order == Some(stubs.section);
     let Some(index) = object.sections.iter_mut().find(is_it) else { return };
@@ -90,7 +91,7 @@ fn forget_stubs(object: &mut Object<'_>, stubs: &Stubs) {
     index.relocs = vec![first];
 }
 
-/// The sections that are ordered by frozen code, in its order.
+/// Returns the index sections of frozen code, in the order of the code.
 fn indices_of_frozen(object: &Object<'_>, layout: &Layout) -> Vec<SectionIndex> {
     let mut found: Vec<(u32, SectionIndex)> = Vec::new();
     for (i, section) in object.sections.iter().enumerate() {
@@ -119,7 +120,7 @@ mod tests {
 
     #[test]
     fn entries_of_frozen_code_become_a_table() {
-        // Two functions that are unwound alike, one that cannot be unwound, and one with instructions elsewhere.
+        // Two functions with the same unwind information, one that cannot be unwound, and one with an unwind table.
         let words: [u32; 8] = [0, 0x80b0_b0b0, 0, 0x80b0_b0b0, 0, 1, 0, 0];
         let index = Section {
             link_order: Some(SectionIndex(1)),

@@ -1,4 +1,4 @@
-//! From a rewritten graph to its contents: items with their sizes, and the chains that keep them.
+//! The contents of a rewritten graph: items with their sizes, and the chains that keep them.
 
 use indexmap::IndexSet;
 use kcfg::graph::{Graph, Life, NodeKind, Provenance};
@@ -256,7 +256,7 @@ mod tests {
             section(".data.state", SHF_WRITE, 4, vec![0; 4], Vec::new()),
             section(".data.other", SHF_WRITE, 4, vec![0; 8], Vec::new()),
         ];
-        // Code is cut into blocks if a compiler made it, of a file that it names.
+        // Code is split into blocks only if a compiler made it, from a named file.
         let file = Symbol { kind: STT_FILE, name: "a.c", place: Place::Absolute, ..Symbol::null() };
         let symbols = vec![
             file,

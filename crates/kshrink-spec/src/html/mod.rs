@@ -1,7 +1,8 @@
 //! `--html`: the report as one page for a browser.
 //!
-//! The page shows two documents, both as they are in an output directory: report.json, and contents.json, which
-//! [`contents`](mod@contents) makes of the graph. The script of the page does the sums, so that the page cannot contradict the documents.
+//! The page shows two documents, both unchanged from the output directory: report.json, and contents.json, which
+//! [`contents`](mod@contents) derives from the graph. The page's script computes the sums, so that the page cannot
+//! contradict the documents.
 
 mod contents;
 mod sizes;
@@ -46,7 +47,7 @@ pub fn write(
     Ok(page.commit()?)
 }
 
-/// Writes the page of a directory in which an earlier run has left its output.
+/// Writes the page for the output directory of an earlier run.
 pub fn write_finished(dir: &Path, page: Option<Output>) -> Result<(), Failure> {
     let path = dir.join("report.json");
     let report = fs::read(&path).map_err(|error| {
@@ -87,8 +88,8 @@ fn document(report: &Value, contents: &Contents, frozen: Option<&Shown>) -> Resu
     Ok(Page { title: "Kernel report", style: STYLE, body: BODY, data: &data, script: SCRIPT }.to_string())
 }
 
-/// Frozen pages, each with address, layout, size and packed size, and what is on them, each with name, size, and first and
-/// last page.
+/// Returns the frozen pages, each with address, layout, size and packed size, and the functions and variables on them,
+/// each with name, size, and first and last page.
 fn frozen_pages(shown: &Shown) -> Value {
     let pages = shown.pages.iter().map(|page| json!([page.address, page.layout, page.size, page.packed]));
     let symbols = shown.symbols.iter().map(|symbol| {

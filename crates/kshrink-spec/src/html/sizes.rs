@@ -1,4 +1,4 @@
-//! The size of every node from step to step: which pass removed which bytes.
+//! The size of every node from step to step: the bytes that each pass removed.
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR};
 use kcfg::graph::{Graph, Provenance, Section};
@@ -7,7 +7,7 @@ use kcfg::lower::PlacedCode;
 use kopt::freeze::{BOOT_RODATA, BOOT_TEXT, RODATA, TEXT};
 use kplan::MemoryClass;
 
-/// The step that encodes branches anew.
+/// The step that encodes branches again.
 const RELINK: &str = "relink";
 /// The step that adds objects to those of the kernel.
 const ADDED: &str = "added objects";
@@ -25,7 +25,7 @@ pub struct NodeSize {
     pub removed: Vec<(usize, i64)>,
 }
 
-/// The sizes of all nodes. Padding does not count.
+/// The sizes of all nodes, without padding.
 #[derive(Default)]
 pub struct Sizes {
     /// By node.
@@ -35,7 +35,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Records the sizes that a step leaves. The first step is `graph`; `refine` cuts nodes, and removes none.
+    /// Records the sizes after a step. The first step is `graph`; `refine` splits nodes without removing any.
     pub fn record(&mut self, step: &'static str, graph: &Graph) {
         let cuts = matches!(step, "graph" | "refine");
         for id in graph.node_ids() {
@@ -84,7 +84,7 @@ impl Sizes {
     }
 }
 
-/// Returns whether a node is of an object that kshrink adds to the kernel's.
+/// Returns whether a node belongs to an object that kshrink adds to the kernel.
 fn is_added(graph: &Graph, id: NodeId) -> bool {
     graph.input_of(id).is_some_and(|input| input.object.starts_with("kshrink"))
 }

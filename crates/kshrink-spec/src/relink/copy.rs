@@ -12,14 +12,14 @@ use kcli::Failure;
 use super::run;
 use crate::scratch::ScratchDir;
 
-/// The history of a source tree that is built in place. It is large, and serves only to name the release of the kernel,
-/// which make is given.
+/// The history of a source tree that is built in place. It is large, and is only used for the kernel's release, which
+/// make gets as a variable.
 const HISTORY: &str = ".git";
 
 /// The unit of [`MetadataExt::blocks`] in bytes.
 const BLOCK: u64 = 512;
 
-/// The bytes of a megabyte, as messages have it.
+/// The bytes of a megabyte in messages.
 const MEGABYTE: u64 = 1_000_000;
 
 /// A copy of a build directory.
@@ -28,8 +28,8 @@ pub struct BuildCopy {
     _scratch: ScratchDir,
     /// The copy, an absolute path without links.
     pub dir: PathBuf,
-    /// Whether the build directory lies directly in the source tree, which Kbuild then calls `..` in every command. In
-    /// that case, the directory of the copy has links to all of the source tree.
+    /// Whether the build directory is directly in the source tree, which Kbuild then calls `..` in every command. In
+    /// that case, the copy's parent directory has links to all of the source tree.
     pub is_below_source: bool,
 }
 
@@ -42,7 +42,7 @@ impl BuildCopy {
         let scratch = ScratchDir::new_in(parent, ".kshrink-relink-").map_err(|error| {
             Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind()))
         })?;
-        // One directory further down: a copy directly in the source tree would be called a build below it.
+        // One level deeper: Kbuild would treat a copy directly in the source tree as a build below it.
         let name = build.file_name().unwrap_or(OsStr::new("build"));
         let dir = scratch.path().join(name);
         fs::create_dir(&dir)?;
@@ -57,7 +57,7 @@ impl BuildCopy {
     }
 }
 
-/// Checks that the file system has room for the copy. One that shares the content of copied files needs none.
+/// Checks that the file system has room for the copy. A file system that shares the content of copied files needs none.
 fn check_space(build: &Path, dir: &Path, parent: &Path) -> Result<(), Failure> {
     let probe = dir.join("probe");
     let mut clone = Command::new("cp");
@@ -84,7 +84,7 @@ fn check_space(build: &Path, dir: &Path, parent: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// The bytes on disk of the files in a directory, except one entry of it.
+/// Returns the bytes on disk of the files in a directory, except one of its entries.
 fn size_of(dir: &Path, except: Option<&OsStr>) -> std::io::Result<u64> {
     let mut size = 0;
     for entry in fs::read_dir(dir)? {
@@ -101,8 +101,8 @@ fn size_of(dir: &Path, except: Option<&OsStr>) -> std::io::Result<u64> {
     Ok(size)
 }
 
-/// `cp -a`: times of modification have to stay, or make would build everything anew. Links that lead
-/// out of the copy are replaced by what they lead to, so that nothing is written through them.
+/// Copies with `cp -a`, which preserves modification times, so that make does not rebuild everything. Links out of the
+/// copy are replaced by their targets, so that nothing is written through them.
 fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
     let mut command = Command::new("cp");
     command.args(["-a", "--reflink=auto", "-t"]).arg(to).arg("--");

@@ -14,8 +14,8 @@ use super::copy::BuildCopy;
 use super::{failed, last_lines};
 use crate::scratch;
 
-/// Variables of the environment that would have make work elsewhere, or say something else. A build of which this
-/// command is a part exports some of them.
+/// Environment variables that would change make's directory or output. A build that runs this command exports some of
+/// them.
 const UNWANTED: [&str; 9] = [
     "MAKEFLAGS",
     "MFLAGS",
@@ -28,7 +28,7 @@ const UNWANTED: [&str; 9] = [
     "KBUILD_EXTMOD_OUTPUT",
 ];
 
-/// The beginning of the line in which each make says where it works.
+/// The start of the line in which each make prints its directory.
 const WORKS_IN: &str = "kshrink: make works in ";
 
 /// Calls of make in a copy of a build directory.
@@ -36,12 +36,12 @@ pub struct Make<'b> {
     build: &'b KernelBuild,
     variables: &'b [String],
     copy: BuildCopy,
-    /// What the link takes as it is, relative to the build directory: the objects of the kernel and their archive.
+    /// The existing inputs of the link, relative to the build directory: the objects of the kernel and their archive.
     inputs: FxHashSet<PathBuf>,
 }
 
 impl<'b> Make<'b> {
-    /// Prepares calls of make with `variables` of the user.
+    /// Prepares calls of make with the user's `variables`.
     ///
     /// # Errors
     /// If an archive of the build cannot be read.
@@ -58,13 +58,13 @@ impl<'b> Make<'b> {
         &self.copy.dir
     }
 
-    /// The place of the boot image, relative to the build directory. This call of make writes nothing, and shows where
-    /// all others would write.
+    /// Returns the place of the boot image, relative to the build directory. This call of make writes nothing, and
+    /// shows where later calls would write.
     ///
     /// # Errors
     /// Bad input if make would work outside of the copy; a failed job if it names no image.
     pub fn boot_image(&self) -> Result<PathBuf, Failure> {
-        // Every make that is started by make does the same.
+        // The option is passed on to every make that make starts.
         let say = format!("--eval=$(info {WORKS_IN}$(CURDIR))");
         let mut command = self.command(&["-s", &say, "image_name"]);
         let output = scratch::run(&mut command, |_| ControlFlow::Continue(()));
@@ -73,14 +73,14 @@ impl<'b> Make<'b> {
         let (places, names): (Vec<&str>, Vec<&str>) =
             text.lines().partition(|line| line.starts_with(WORKS_IN));
         let places: Vec<&Path> = places.iter().map(|line| Path::new(&line[WORKS_IN.len()..])).collect();
-        // A make on the way may be elsewhere, as `make -C SOURCE O=COPY` is, but not the last one.
+        // A make on the way may run elsewhere, as in `make -C SOURCE O=COPY`, but the last one may not.
         let elsewhere = places
             .iter()
             .find(|place| **place == self.build.dir)
             .or(places.last().filter(|place| **place != self.copy.dir));
         if let Some(elsewhere) = elsewhere {
             return Err(Failure::bad_input(format!(
-                "{}: in a copy of this directory, make works in {} instead, so that the relink would write there; \
+                "{}: in a copy of this directory, make works in {} instead, so the relink would write there; \
                  nothing was done; expected a Makefile that obeys KBUILD_OUTPUT=DIR on the command line of make",
                 self.build.dir.display(),
                 elsewhere.display()
@@ -96,7 +96,7 @@ impl<'b> Make<'b> {
         }
     }
 
-    /// Makes targets. Stops as soon as make begins to make an input of the link, instead of linking what is there.
+    /// Makes targets. Stops as soon as make starts to rebuild an input of the link.
     ///
     /// # Errors
     /// Bad input if an input is not up to date; a failed job if make fails.
@@ -123,23 +123,24 @@ impl<'b> Make<'b> {
         }
     }
 
-    /// The error of a build in which this input of the link is not up to date.
+    /// Returns the error for a build with an input of the link that is not up to date.
     pub fn stale(&self, input: &str) -> Failure {
         Failure::bad_input(format!(
-            "{}: the kernel's build makes {input} anew instead of linking what is there; run `make` there until it has \
-             nothing to do, and pass the variables that you give to make with --make",
+            "{}: the kernel's build rebuilds {input} instead of linking the existing file; run `make` there until \
+             everything is up to date, and pass your variables for make with --make",
             self.build.dir.display()
         ))
     }
 
-    /// The input of the link that make begins to make, as a line of its output says (`  CC      kernel/fork.o`).
+    /// Returns the input of the link that make starts to rebuild, according to a line of its output
+    /// (`  CC      kernel/fork.o`).
     fn remade_input<'l>(&self, line: &'l str) -> Option<&'l str> {
         let (_command, target) = line.strip_prefix("  ")?.trim_end().split_once(' ')?;
         let target = target.trim_start();
         self.inputs.contains(Path::new(target)).then_some(target)
     }
 
-    /// `make` with the variables that the build was made with, as far as it recorded them, and those that the user gives.
+    /// Returns `make` with the variables that the build recorded, and with the user's variables.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("make");
         command.arg("-C").arg(&self.copy.dir);
@@ -151,7 +152,8 @@ impl<'b> Make<'b> {
             command.arg(format!("{name}={value}"));
         }
         command.args(self.variables);
-        // The Makefile of a build directory sets this one to its own path since Linux 6.13; the command line goes first.
+        // Since Linux 6.13, the Makefile of a build directory sets this variable to its own path. The command line
+        // takes precedence.
         command.arg(format!("KBUILD_OUTPUT={}", self.copy.dir.display()));
         // One line for each command, which `remade_input` reads.
         command.arg("V=0");
@@ -163,14 +165,14 @@ impl<'b> Make<'b> {
     }
 }
 
-/// The objects of a kernel and the archive of those that are linked whole, relative to the build directory.
+/// Returns the objects of a kernel and the archive that is linked whole, relative to the build directory.
 fn inputs(build: &KernelBuild) -> Result<FxHashSet<PathBuf>, Failure> {
     let relative = |path: &Path| path.strip_prefix(&build.dir).unwrap_or(path).to_path_buf();
     let mut inputs = FxHashSet::from_iter([relative(&build.archive)]);
     for path in std::iter::once(&build.archive).chain(&build.libraries) {
         let bytes = fs::read(path).map_err(|error| Failure::job(format!("{}: {error}", path.display())))?;
         let archive = Archive::read(path, &bytes).map_err(Failure::of)?;
-        // Kbuild makes thin archives alone: each member is a file.
+        // Kbuild makes only thin archives: each member is a file.
         inputs.extend(archive.members.iter().filter_map(|member| match &member.content {
             MemberContent::File(path) => Some(relative(path)),
             MemberContent::Inside(_) => None,
@@ -188,8 +190,8 @@ fn architecture(build: &KernelBuild) -> &'static str {
     }
 }
 
-/// The kernel's release, and who built it, when and where, as far as it was set by variables: part of its banner, which
-/// is compiled in anew if it changes.
+/// Returns the kernel's release, and the builder, host and time of the build, as far as variables set them. They are
+/// part of its banner, which is recompiled if it changes.
 fn recorded_identity(dir: &Path) -> Vec<(&'static str, String)> {
     let quoted = |header: &str, macro_name: &str| {
         let text = fs::read_to_string(dir.join(header)).ok()?;
@@ -203,7 +205,7 @@ fn recorded_identity(dir: &Path) -> Vec<(&'static str, String)> {
     );
     identity.extend(quoted(compile, "LINUX_COMPILE_BY").map(|by| ("KBUILD_BUILD_USER", by)));
     identity.extend(quoted(compile, "LINUX_COMPILE_HOST").map(|host| ("KBUILD_BUILD_HOST", host)));
-    // Only what variables set is in this one: "#3 SMP PREEMPT Thu Jan  1 00:00:00 UTC 1970", or "# ".
+    // Holds only values from variables: "#3 SMP PREEMPT Thu Jan  1 00:00:00 UTC 1970", or "# ".
     if let Some(version) = quoted("init/utsversion-tmp.h", "UTS_VERSION") {
         let mut words = version.split(' ').peekable();
         let number = words.next().and_then(|word| word.strip_prefix('#')).unwrap_or_default();

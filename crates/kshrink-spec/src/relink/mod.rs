@@ -1,9 +1,9 @@
 /*!
-The relink: the kernel's own build, in a copy of its build directory, with one object in place of all.
+The relink: the kernel's own build, in a copy of its build directory, with one object in place of all objects.
 
-`vmlinux.a` of the copy becomes an archive of the rewritten object alone. The command that Kbuild recorded for it has
-not changed, nor have its dependencies, so that `make vmlinux` continues with the link: linker script, kallsyms, table
-sorting, boot image. The user's directory is only read.
+`vmlinux.a` of the copy becomes an archive of the rewritten object alone. Its recorded Kbuild command and its
+dependencies have not changed, so `make vmlinux` continues with the link: linker script, kallsyms, table sorting, boot
+image. The user's directory is only read.
 */
 
 mod copy;
@@ -24,30 +24,30 @@ use crate::scratch;
 use copy::BuildCopy;
 use make::Make;
 
-/// The end of make's output that an error message quotes.
+/// Number of lines at the end of make's output that an error message quotes.
 const QUOTED_LINES: usize = 15;
 
-/// A copy of a build directory in which the kernel is linked anew; it is removed when this is dropped.
+/// A copy of a build directory in which the kernel is linked again; dropping this removes it.
 pub struct Staged<'b> {
     build: &'b KernelBuild,
     make: Make<'b>,
     boot_image: PathBuf,
 }
 
-/// How far a link goes.
+/// The end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// `vmlinux` and `System.map`.
     Vmlinux,
-    /// These and the boot image.
+    /// `vmlinux`, `System.map` and the boot image.
     BootImage,
 }
 
-/// Checks that what is to be written is not part of the build directory.
+/// Checks that an output is not inside the build directory.
 pub fn check_apart(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
     if out != Path::new("-") && existing_ancestor(out)?.starts_with(&build.dir) {
         return Err(Failure::bad_input(format!(
-            "{}: lies in the build directory {}, which is never written to; name a place elsewhere",
+            "{}: is inside the build directory {}, which is never written to; name a place outside of it",
             out.display(),
             build.dir.display()
         )));
@@ -55,7 +55,7 @@ pub fn check_apart(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Checks that the output directory can be written and is not part of the build directory.
+/// Checks that the output directory can be written and is not inside the build directory.
 pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
     check_apart(build, out)?;
     let parent = existing_ancestor(out)?;
@@ -68,7 +68,7 @@ pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
 }
 
 impl<'b> Staged<'b> {
-    /// Copies the build directory to where `out` will be. `variables` are for make.
+    /// Copies the build directory to the place of `out`. `variables` are for make.
     pub fn copy(build: &'b KernelBuild, variables: &'b [String], out: &Path) -> Result<Staged<'b>, Failure> {
         let copy = BuildCopy::make(&build.dir, &existing_ancestor(out)?)?;
         let make = Make::new(build, variables, copy)?;
@@ -76,7 +76,7 @@ impl<'b> Staged<'b> {
         Ok(Staged { build, make, boot_image })
     }
 
-    /// Puts an object in the place of all others, and runs make. It can be done again with another object.
+    /// Replaces all objects by one, and runs make. May be repeated with another object.
     pub fn link(&self, object: &[u8], goal: Goal) -> Result<(), Failure> {
         let archive = replace_archive(self.build, self.dir(), object)?;
         let before = fs::read(&archive)?;
@@ -96,7 +96,7 @@ impl<'b> Staged<'b> {
         self.make.dir()
     }
 
-    /// The relinked kernel; its boot image lies where the build puts it.
+    /// The relinked kernel; its boot image is where the build puts it.
     pub fn vmlinux(&self) -> PathBuf {
         self.dir().join("vmlinux")
     }
@@ -139,14 +139,14 @@ impl<'b> Staged<'b> {
     }
 }
 
-/// The nearest directory on the way to `out` that exists, as an absolute path.
+/// Returns the nearest existing ancestor of `out`, as an absolute path.
 fn existing_ancestor(out: &Path) -> Result<PathBuf, Failure> {
     let absolute = std::path::absolute(out)?;
     let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     Ok(fs::canonicalize(existing)?)
 }
 
-/// Makes `vmlinux.a` of the copy an archive with nothing but the object in it.
+/// Replaces `vmlinux.a` of the copy by an archive of the object alone.
 fn replace_archive(build: &KernelBuild, dir: &Path, object: &[u8]) -> Result<PathBuf, Failure> {
     let archive = dir.join(build.archive.file_name().expect("an archive has a name"));
     let member = dir.join("kshrink.o");
@@ -162,7 +162,7 @@ fn image_target(image: &Path) -> &str {
     image.file_name().and_then(|name| name.to_str()).unwrap_or("vmlinux")
 }
 
-/// Runs a command that has to succeed. `what` says what it does.
+/// Runs a command that has to succeed. `what` describes it.
 fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
     let output = scratch::run(command, |_| ControlFlow::Continue(()));
     let output = output.map_err(|error| failed(command, what, &error))?;
@@ -172,7 +172,7 @@ fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
     Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output))))
 }
 
-/// The error of a command that cannot be run.
+/// Returns the error for a command that cannot be run.
 fn failed(command: &Command, what: &str, error: &io::Error) -> Failure {
     Failure::job(format!("{what}: cannot run {}: {error}", command.get_program().to_string_lossy()))
 }

@@ -1,19 +1,19 @@
 //! Balanced partitioning of startup traces (Dhulipala et al., "Compressing Graphs and Indexes with Recursive
 //! Graph Bisection", 2016; Hoag et al., "Optimizing Function Layout for Mobile Applications", 2023).
 //!
-//! A bipartite graph connects units with *utilities*. A utility is a part of a trace: its first function, its
-//! first two, four, and so on. An order is good if the members of a utility lie close together, because then
-//! few pages hold what has run at that time. The units are split into halves, pairs of them are exchanged as
-//! long as that lets the utilities keep to one half, and each half is split again.
+//! A bipartite graph connects units with *utilities*. A utility is a part of a trace: its first function, its first
+//! two, four, and so on. An order is good if the members of a utility are close together, because then few pages hold
+//! the code that has run up to that time. The units are split into halves, pairs are exchanged as long as that
+//! concentrates the utilities in one half, and each half is split again.
 
 use std::ops::Range;
 
 use super::{Unit, first_use};
 
-/// How often the halves are improved at most. Later rounds move little; the papers use 20 to 40.
+/// Maximum number of improvement rounds. Later rounds move little; the papers use 20 to 40.
 const MAX_ROUNDS: usize = 40;
 
-/// How many nodes of the other half are tried, in the order of their gains, for an exchange.
+/// Number of nodes of the other half that are tried for an exchange, in the order of their gains.
 const PARTNERS: usize = 64;
 
 /// Gains in bits below this are rounding errors.
@@ -22,16 +22,16 @@ const LEAST_GAIN: f64 = 1e-9;
 const LEFT: usize = 0;
 const RIGHT: usize = 1;
 
-/// A unit, and the utilities that it is part of.
+/// A unit, and its utilities.
 struct Node {
     unit: usize,
     utilities: Vec<usize>,
 }
 
-/// The units in the order of balanced partitioning. A trace lists units by first execution.
+/// Returns the units in the order of balanced partitioning. A trace lists units by first execution.
 pub fn balanced(units: &[Unit], traces: &[Vec<usize>]) -> Vec<usize> {
     let (utilities, count) = utilities(units.len(), traces);
-    // The result depends on where the search begins: with the order that is good already.
+    // The result depends on the start of the search: begin with an order that is good already.
     let order = first_use(units).into_iter();
     let mut nodes: Vec<Node> = order.map(|unit| Node { unit, utilities: utilities[unit].clone() }).collect();
     let mut sides = vec![[0; 2]; count];
@@ -39,14 +39,14 @@ pub fn balanced(units: &[Unit], traces: &[Vec<usize>]) -> Vec<usize> {
     nodes.into_iter().map(|node| node.unit).collect()
 }
 
-/// The utilities of each unit, and how many there are: one for each prefix of a trace whose length is a power
-/// of two. A prefix is part of all the longer ones, so that splitting what runs early costs the most.
+/// Returns the utilities of each unit, and their number: one for each prefix of a trace whose length is a power of two.
+/// A prefix is part of all longer ones, so splitting early code costs the most.
 fn utilities(units: usize, traces: &[Vec<usize>]) -> (Vec<Vec<usize>>, usize) {
     let mut of = vec![Vec::new(); units];
     let mut count = 0;
     for trace in traces {
         let mut length = 1;
-        // The whole trace would be part of every half alike.
+        // The whole trace would be part of both halves alike.
         while length < trace.len() {
             for &unit in &trace[..length] {
                 of[unit].push(count);
@@ -74,10 +74,9 @@ fn bisect(nodes: &mut [Node], sides: &mut [[u32; 2]]) {
     bisect(right, sides);
 }
 
-/// Exchanges pairs of nodes, those that gain most first, and says whether there were any. The papers compute
-/// all gains and then exchange; here the gain of an exchange takes those before it into account, so that the
-/// cost only falls. In the papers two exchanges can undo one another, round after round, so that they skip some
-/// at random.
+/// Exchanges pairs of nodes, largest gain first, and returns whether there were any. The papers compute all gains and
+/// then exchange. Here the gain of an exchange accounts for the previous ones, so that the cost only falls. In the
+/// papers, two exchanges can undo one another round after round, so they skip some at random.
 fn improve(nodes: &mut [Node], middle: usize, sides: &mut [[u32; 2]]) -> bool {
     for node in nodes.iter() {
         for &utility in &node.utilities {
@@ -115,7 +114,7 @@ fn improve(nodes: &mut [Node], middle: usize, sides: &mut [[u32; 2]]) -> bool {
     improved
 }
 
-/// Counts the node on the other side.
+/// Moves the node's count to the other side.
 fn shift(node: &Node, from: usize, sides: &mut [[u32; 2]]) {
     for &utility in &node.utilities {
         sides[utility][from] -= 1;
@@ -123,7 +122,7 @@ fn shift(node: &Node, from: usize, sides: &mut [[u32; 2]]) {
     }
 }
 
-/// What moving the node to the other half saves, in bits.
+/// Returns the bits saved by moving the node to the other half.
 fn gain(node: &Node, side: usize, sides: &[[u32; 2]]) -> f64 {
     let saved = node.utilities.iter().map(|&utility| {
         let (here, there) = (sides[utility][side], sides[utility][1 - side]);
@@ -132,8 +131,8 @@ fn gain(node: &Node, side: usize, sides: &[[u32; 2]]) -> f64 {
     saved.sum()
 }
 
-/// Bits that a utility with so many members in each half costs, up to a constant: the fewer the more one half
-/// has of them.
+/// Returns the cost in bits of a utility with these numbers of members in the halves, up to a constant. It is lower the
+/// more members one half has.
 fn cost(left: u32, right: u32) -> f64 {
     let term = |members: u32| f64::from(members) * f64::from(members + 1).log2();
     -(term(left) + term(right))
@@ -155,7 +154,7 @@ mod tests {
         positions
     }
 
-    /// Which half each unit is in.
+    /// Returns the half of each unit.
     fn halves(order: &[usize]) -> Vec<bool> {
         positions(order).into_iter().map(|position| position >= order.len().div_ceil(2)).collect()
     }

@@ -1,12 +1,12 @@
 //! Call-chain clustering: C3, the algorithm of hfsort (Ottoni and Maher, "Optimizing Function Placement for
 //! Large-Scale Data-Center Applications", 2017).
 //!
-//! Every function begins as a cluster of its own. Hottest first, each is appended with its cluster to the
-//! cluster of its most likely caller, unless the two would be larger than a page, beyond which nearness
-//! brings nothing. The clusters then go by density, heat per byte.
+//! Every function begins as a cluster of its own. Hottest first, each cluster is appended to the cluster of its
+//! function's most likely caller, unless the two would exceed a page, beyond which proximity has no effect. The
+//! clusters are then sorted by density, heat per byte.
 //!
-//! This serves the caches and the TLB of a running system. To touch few pages it does nothing that first
-//! use does not, as long as all hot code is kept together.
+//! This benefits the caches and the TLB of a running system. It touches no fewer pages than first use, as long as all
+//! hot code is kept together.
 
 use std::cmp::Reverse;
 
@@ -18,8 +18,8 @@ struct Cluster {
     heat: u64,
 }
 
-/// The units in the order of C3, in clusters of at most `page_size` bytes. Calls of a unit to itself say
-/// nothing and are ignored.
+/// Returns the units in the order of C3, in clusters of at most `page_size` bytes. Calls of a unit to itself are
+/// ignored.
 pub fn call_chain(units: &[Unit], calls: &[WeightedCall], page_size: u64) -> Vec<usize> {
     let callers = likely_callers(units.len(), calls);
     let single = |unit: usize| Cluster { units: vec![unit], size: units[unit].size, heat: units[unit].heat };
@@ -46,7 +46,7 @@ pub fn call_chain(units: &[Unit], calls: &[WeightedCall], page_size: u64) -> Vec
     }
 
     let mut clusters: Vec<Cluster> = clusters.into_iter().flatten().collect();
-    // Density, compared without division; among equals the one that ran first.
+    // Compares densities without division; equal ones by first execution.
     clusters.sort_by(|a, b| {
         let (mine, other) =
             (u128::from(a.heat) * u128::from(b.size), u128::from(b.heat) * u128::from(a.size));
@@ -56,7 +56,7 @@ pub fn call_chain(units: &[Unit], calls: &[WeightedCall], page_size: u64) -> Vec
     clusters.into_iter().flat_map(|cluster| cluster.units).collect()
 }
 
-/// Of each unit, who calls it most often; the first of equals.
+/// Returns the most frequent caller of each unit; the first of equals.
 fn likely_callers(units: usize, calls: &[WeightedCall]) -> Vec<Option<usize>> {
     let mut sums = rustc_hash::FxHashMap::<(usize, usize), u64>::default();
     for call in calls.iter().filter(|call| call.from != call.to) {
@@ -96,7 +96,7 @@ mod tests {
     fn clusters_stay_within_a_page() {
         let units = [unit(3000, 10, 0), unit(2000, 9, 1), unit(1000, 8, 2)];
         let calls = [call(0, 1, 9), call(0, 2, 8)];
-        // 1 does not fit behind 0, 2 does; the rest by density: 1 is 9/2000, 0 with 2 is 18/4000.
+        // Unit 1 does not fit after 0, 2 does; the rest by density: 1 is 9/2000, 0 with 2 is 18/4000.
         assert_eq!(call_chain(&units, &calls, 4096), [0, 2, 1]);
         assert_eq!(call_chain(&units, &calls, 8192), [0, 1, 2]);
     }

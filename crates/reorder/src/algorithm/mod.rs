@@ -1,7 +1,7 @@
-//! The algorithms: from what is known of each function to a permutation of them.
+//! The algorithms: from the data of each function to a permutation.
 //!
-//! An algorithm sees [`Unit`]s, not functions: what is moved as a whole, which is a function or the hot parts
-//! of one. It is called once for each region of the text, because nothing moves from one region to another.
+//! An algorithm sees [`Unit`]s, which move as a whole: functions, or their hot parts. It is called once for each region
+//! of the text, because nothing moves from one region to another.
 
 mod balanced;
 mod call_chain;
@@ -13,16 +13,16 @@ pub use balanced::balanced;
 pub use call_chain::call_chain;
 pub use packed::{packed, touched};
 
-/// How to find an order.
+/// The algorithm that finds an order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Algorithm {
     /// By first execution
     FirstUse,
-    /// Callees behind their callers: the C3 clusters of hfsort
+    /// Callees after their callers: the C3 clusters of hfsort
     CallChain,
     /// Balanced partitioning of startup traces, as LLVM's --bp-startup-sort
     Balanced,
-    /// By first execution, but so that the long cold parts of hot functions cover whole pages
+    /// By first execution, but with long cold parts of hot functions aligned to cover whole pages
     Packed,
 }
 
@@ -38,18 +38,18 @@ impl Algorithm {
     }
 }
 
-/// What is moved as a whole.
+/// Code that moves as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unit {
     /// Size in bytes.
     pub size: u64,
-    /// When it ran first, on the scale of the coverage.
+    /// Time of its first execution, on the scale of the coverage.
     pub first: u64,
-    /// How often it ran; 1 where that is not known.
+    /// Number of executions; 1 if not known.
     pub heat: u64,
-    /// In how many of the traces it ran.
+    /// Number of traces in which it ran.
     pub seen: usize,
-    /// Its bytes that ran: offsets, rising, not overlapping and not empty.
+    /// Its bytes that ran: rising, disjoint and non-empty offsets.
     pub ran: Vec<Range<u64>>,
 }
 
@@ -60,11 +60,11 @@ pub struct WeightedCall {
     pub from: usize,
     /// Index of the called unit.
     pub to: usize,
-    /// How often.
+    /// Number of calls.
     pub weight: u64,
 }
 
-/// The units by first execution.
+/// Returns the units by first execution.
 pub fn first_use(units: &[Unit]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..units.len()).collect();
     order.sort_by_key(|&unit| units[unit].first);

@@ -1,20 +1,20 @@
-//! First use, but so that the long cold parts of hot functions cover whole pages.
+//! First use, but with long cold parts of hot functions aligned to cover whole pages.
 //!
-//! However hot functions are ordered, the pages that they fill are touched, with one exception: a function may
-//! have cold bytes in a row that cover a page. Whether they do depends on where in a page they begin. So each
-//! function with such a gap is placed where its gaps cover the most pages, and functions without any fill the
-//! way there, in the order of first use as far as they fit. The function whose cold end covers the most is
-//! placed last, where the cold code begins that is not touched either.
+//! In any order of the hot functions, the pages that they fill are touched, with one exception: a function may have a
+//! run of cold bytes that covers a page. Whether it does depends on the function's position in a page. So each function
+//! with such a gap is placed where its gaps cover the most pages. Functions without gaps fill the space before it, in
+//! the order of first use as far as they fit. The function whose cold end covers the most is placed last, next to the
+//! cold code, which is not touched either.
 //!
-//! With several traces, code that ran in all of them precedes code that ran in some: the pages at the end are then
-//! those that the next run is likely not to touch.
+//! With several traces, code that ran in all of them precedes code that ran in some: the next run is then likely not to
+//! touch the pages at the end.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::{Unit, first_use};
 
-/// The units in an order that touches few pages, if the first begins at `start` bytes into a page.
+/// Returns the units in an order that touches few pages, if the first begins at `start` bytes into a page.
 pub fn packed(units: &[Unit], page_size: u64, start: u64) -> Vec<usize> {
     let mut order = first_use(units);
     order.sort_by_key(|&unit| Reverse(units[unit].seen));
@@ -36,13 +36,13 @@ pub fn packed(units: &[Unit], page_size: u64, start: u64) -> Vec<usize> {
     }
     packed.extend(fillers);
     packed.extend(last);
-    // Where gaps are few, the fillers may have been wasted on them.
+    // If there are few gaps, the fillers may have been wasted on them.
     let cost = |order: &[usize]| touched(order.iter().map(|&unit| &units[unit]), page_size, start);
     if cost(&packed) < cost(&order) { packed } else { order }
 }
 
-/// Number of pages that hold bytes that ran, if the units lie one behind another from `start` bytes into a
-/// page.
+/// Returns the number of pages with bytes that ran, if the units are placed one after the other from `start` bytes into
+/// a page.
 pub fn touched<'a>(units: impl IntoIterator<Item = &'a Unit>, page_size: u64, start: u64) -> u64 {
     let (mut count, mut next, mut at) = (0, 0, start);
     for unit in units {
@@ -56,7 +56,7 @@ pub fn touched<'a>(units: impl IntoIterator<Item = &'a Unit>, page_size: u64, st
     count
 }
 
-/// The ranges of the unit that did not run.
+/// Returns the ranges of the unit that did not run.
 fn gaps(unit: &Unit) -> impl Iterator<Item = Range<u64>> {
     let starts = std::iter::once(0).chain(unit.ran.iter().map(|range| range.end));
     let ends = unit.ran.iter().map(|range| range.start).chain(std::iter::once(unit.size));
@@ -77,7 +77,7 @@ fn take_last(
     Some(last)
 }
 
-/// For each place in a page, whether the unit's gaps cover as many pages as they can if it begins there.
+/// Returns, for each position in a page, whether the unit's gaps cover as many pages as possible from there.
 fn best_places(unit: &Unit, page_size: u64) -> Vec<bool> {
     let pages = |at: u64| -> u64 {
         let whole = |gap: Range<u64>| {
@@ -90,8 +90,8 @@ fn best_places(unit: &Unit, page_size: u64) -> Vec<bool> {
     covered.into_iter().map(|pages| Some(pages) == best).collect()
 }
 
-/// Removes a filler that begins at `at`: one that ends at a wanted place; otherwise the first that does not
-/// reach beyond the next wanted place; `None` if there is none.
+/// Removes a filler for the position `at`: one that ends at a wanted position; otherwise the first that does not extend
+/// beyond the next wanted position; `None` if there is none.
 fn take_filler(
     units: &[Unit],
     fillers: &mut Vec<usize>,
@@ -102,7 +102,7 @@ fn take_filler(
     let is_wanted = |place: u64| wanted[(place % page_size) as usize];
     let distance = (1..page_size).find(|distance| is_wanted(at + distance))?;
     let exact = || fillers.iter().position(|&unit| is_wanted(at + units[unit].size));
-    // Far from a wanted place, the order of first use; near it, a unit that ends there.
+    // Far from a wanted position, the order of first use; near it, a unit that ends there.
     let first = fillers.iter().position(|&unit| units[unit].size <= distance);
     let far = first.filter(|&position| distance - units[fillers[position]].size > page_size / 4);
     let found = far.or_else(exact).or(first)?;
@@ -115,7 +115,7 @@ mod tests {
 
     const PAGE: u64 = 16;
 
-    /// A unit of which these bytes ran.
+    /// A unit with these executed bytes.
     fn unit(size: u64, first: u64, ran: &[(u64, u64)]) -> Unit {
         let ran = ran.iter().map(|&(start, end)| start..end).collect();
         Unit { size, first, ran, ..Unit::default() }
@@ -125,7 +125,7 @@ mod tests {
         touched(order.iter().map(|&unit| &units[unit]), PAGE, start)
     }
 
-    /// The fewest pages that any order touches.
+    /// The minimum number of pages that any order touches.
     fn least(units: &[Unit], start: u64) -> u64 {
         fn search(units: &[Unit], order: &mut Vec<usize>, start: u64) -> u64 {
             if order.len() == units.len() {
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(cost(&units, &[0, 1, 2], 0), 2);
         assert_eq!(cost(&units, &[0, 1, 2], 8), 4);
         assert_eq!(cost(&units, &[], 3), 0);
-        // The same from a map of bytes.
+        // Computes the same from a map of bytes.
         let naive = |order: &[usize], start: u64| {
             let (mut pages, mut at) = (std::collections::BTreeSet::new(), start);
             for &unit in order {
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn fillers_bring_a_gap_to_a_page() {
-        // The gap of unit 0 is one page long, from 8 bytes on: it has to begin 8 bytes into a page.
+        // The gap of unit 0 is one page long, from 8 bytes on: the unit has to begin 8 bytes before the end of a page.
         let units = [
             unit(28, 0, &[(0, 8), (24, 28)]),
             unit(5, 1, &[(0, 5)]),

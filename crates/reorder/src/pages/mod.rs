@@ -1,10 +1,10 @@
-//! How densely the pages of a kernel's text are used: the figures of the study of boot-time function reordering
-//! (docs/pages-arm64.md), and what fills the touched pages besides.
+//! The density of a kernel's text pages: the figures of the study of boot-time function reordering
+//! (docs/pages-arm64.md), and the other content of touched pages.
 //!
-//! A page is *touched* if a byte of it ran. No layout of whole functions touches fewer pages than the functions that
-//! ran fill (the minimum by function), and none at all fewer than the bytes that ran fill (the minimum by byte). More
-//! pages are touched than the bytes that ran would fill, because pages also contain the rest of their functions,
-//! functions that did not run, and padding.
+//! A page is *touched* if a byte of it ran. No layout of whole functions touches fewer pages than needed for the
+//! functions that ran (the minimum by function), and no layout at all fewer than needed for the bytes that ran (the
+//! minimum by byte). More pages are touched than the minimum by byte, because pages also contain the rest of their
+//! functions, functions that did not run, and padding.
 
 mod print;
 #[cfg(test)]
@@ -23,22 +23,22 @@ use crate::regions::Region;
 pub struct PageReport {
     /// Size of a page in bytes.
     pub page_size: u64,
-    /// The text that stays after boot.
+    /// The text that is kept after boot.
     pub text: Area,
-    /// The text that is given back.
+    /// The text that is freed after boot.
     pub init_text: Area,
 }
 
 /// The use of the pages of some sections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Area {
-    /// Pages that the sections lie on.
+    /// Number of pages of the sections.
     pub pages: u64,
-    /// Pages of which a byte ran.
+    /// Number of pages with a byte that ran.
     pub touched: u64,
-    /// Pages that the functions that ran would fill.
+    /// Number of pages that the functions that ran would fill.
     pub minimum_by_function: u64,
-    /// Pages that the bytes that ran would fill.
+    /// Number of pages that the bytes that ran would fill.
     pub minimum_by_byte: u64,
     /// The content of the touched pages.
     pub bytes: Bytes,
@@ -52,18 +52,18 @@ pub struct Area {
     pub size: u64,
 }
 
-/// The bytes of pages, by what they are; they add up to the size of the pages.
+/// The bytes of pages by category; their sum is the size of the pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bytes {
-    /// They ran.
+    /// Bytes that ran.
     pub ran: u64,
-    /// They did not, but others of their function did.
+    /// Bytes that did not run, of functions that did.
     pub cold_parts: u64,
-    /// Of functions that did not run.
+    /// Bytes of functions that did not run.
     pub cold_functions: u64,
-    /// Between functions: padding, and code that no symbol names.
+    /// Bytes between functions: padding, and code without a symbol.
     pub padding: u64,
-    /// Before the section's first byte or behind its last.
+    /// Bytes before the start or after the end of the section.
     pub outside: u64,
 }
 
@@ -82,19 +82,19 @@ impl Bytes {
 pub struct TouchedPage {
     /// Its address.
     pub address: u64,
-    /// What is on it.
+    /// Its content.
     pub bytes: Bytes,
     /// The functions that ran on it, by address.
     pub functions: Vec<String>,
-    /// Whether some of these are hand-written.
+    /// Whether one of these is hand-written.
     pub hand_written: bool,
-    /// The regions that begin on it: nothing may move from one to another.
+    /// The regions that begin on it; nothing may move from one region to another.
     pub borders: Vec<String>,
 }
 
 impl PageReport {
-    /// The content of the pages of a kernel with these functions and regions. The sections at the addresses `init` are
-    /// given back after boot.
+    /// Reports on the pages of a kernel with these functions and regions. The sections at the addresses `init` are
+    /// freed after boot.
     pub fn new(map: &PageMap, functions: &[Function], regions: &[Region], init: &Range<u64>) -> PageReport {
         let area = |of_init: bool| {
             let sections = map.sections.iter().filter(|section| init.contains(&section.address) == of_init);
@@ -120,7 +120,7 @@ impl Area {
             // Two sections may share a page.
             area.pages += section.pages.len() as u64 - u64::from(last_page == Some(first.address));
             last_page = Some(last.address);
-            // A region that begins with its section borders on nothing.
+            // A region at the start of its section has no border.
             let inner = section.address + 1..section.address + section.size;
             for page in section.pages.iter().filter(|page| page.ran > 0) {
                 let mut touched = TouchedPage::new(page, functions, &map.has_run);
@@ -147,7 +147,7 @@ impl Area {
 }
 
 impl TouchedPage {
-    /// The part of one section on a page.
+    /// Creates the part of one section on a page.
     fn new(page: &Page, functions: &[Function], has_run: &[bool]) -> TouchedPage {
         let mut touched = TouchedPage { address: page.address, ..TouchedPage::default() };
         touched.bytes.ran = page.ran;
@@ -167,7 +167,7 @@ impl TouchedPage {
         touched
     }
 
-    /// Adds what lies on it of another section.
+    /// Adds the page's content from another section.
     fn add(&mut self, other: TouchedPage) {
         self.bytes.add(&other.bytes);
         self.functions.extend(other.functions);

@@ -1,4 +1,4 @@
-//! The table as text, for people.
+//! The table as human-readable text.
 
 use std::fmt::Write as _;
 
@@ -6,11 +6,11 @@ use kcli::{Table, human};
 
 use super::{Area, Bytes, PageReport, TouchedPage};
 
-/// How many functions of a page are named.
+/// Number of functions to name for a page.
 const MAX_NAMED: usize = 3;
 
 impl PageReport {
-    /// The table, and the emptiest of the touched pages.
+    /// Returns the table, and the emptiest touched pages.
     pub fn text(&self, emptiest: usize) -> String {
         let areas = [&self.text, &self.init_text];
         let mut table = Table::new(["", "text", "init text"]);
@@ -54,7 +54,7 @@ impl PageReport {
 }
 
 impl Area {
-    /// The touched pages with the fewest bytes that ran, at most so many.
+    /// Returns the touched pages with the fewest executed bytes.
     pub fn emptiest(&self, count: usize) -> Vec<&TouchedPage> {
         let mut pages: Vec<&TouchedPage> = self.touched_pages.iter().collect();
         pages.sort_by_key(|page| page.bytes.ran);
@@ -64,7 +64,7 @@ impl Area {
 }
 
 impl TouchedPage {
-    /// Why the page is not full, the largest share first, and what ran on it.
+    /// Describes why the page is not full, largest share first, and what ran on it.
     pub fn why(&self) -> String {
         let Bytes { cold_parts, cold_functions, padding, outside, .. } = self.bytes;
         let mut shares = [

@@ -9,7 +9,7 @@ const PAGE: u64 = 100;
 
 const INIT: Range<u64> = 1850..2050;
 
-/// A kernel of 1,000 bytes at 1,050: `.text` up to 1,850 with `.sched.text` at 1,800, init text behind it.
+/// A kernel of 1,000 bytes at 1,050: `.text` up to 1,850 with `.sched.text` at 1,800, followed by init text.
 fn sections() -> [TextSection; 2] {
     let section = |name: &str, address, size| TextSection {
         name: name.into(),
@@ -37,7 +37,7 @@ fn functions() -> Vec<Function> {
     FUNCTIONS.iter().map(function).collect()
 }
 
-/// The report of a kernel of which these ranges of offsets of its functions ran.
+/// The report of a kernel in which these ranges of its functions ran.
 fn report(ran: &[(&str, &[(u64, u64)])]) -> PageReport {
     let covered = |(name, ranges): &(&str, &[(u64, u64)])| CoveredFunction {
         function: FunctionName::global(*name),
@@ -111,7 +111,7 @@ fn the_emptiest_pages_say_why() {
     assert!(text.contains("\n0x708      1  50 outside"), "{text}");
 }
 
-/// Against a map of every byte.
+/// Compares with a map of every byte.
 #[test]
 fn random_kernels_against_a_map_of_bytes() {
     let mut seed = 7_u64;

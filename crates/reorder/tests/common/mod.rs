@@ -8,8 +8,7 @@ use kelf::Functions;
 use kshrink_tests::process::{finish, run};
 use serde_json::json;
 
-/// The functions that ran, in the order in which they did: name, file, and whether they have a section of
-/// their own.
+/// The functions that ran, in order: name, file, and whether they have a section of their own.
 pub const HOT: [(&str, Option<&str>, bool); 8] = [
     ("_start", None, true),
     ("scheduled", None, false),
@@ -25,7 +24,7 @@ pub const HOT: [(&str, Option<&str>, bool); 8] = [
 pub struct Dir(tempfile::TempDir);
 
 impl Dir {
-    /// A directory with the objects of the kernel.
+    /// Creates a directory with the objects of the kernel.
     pub fn new() -> Dir {
         let dir = Dir(tempfile::tempdir().unwrap());
         for name in ["first", "second"] {
@@ -54,14 +53,14 @@ impl Dir {
         self.path(output)
     }
 
-    /// Links the kernel with its script, and these input section descriptions first in `.text`.
+    /// Links the kernel with its script, with these input section descriptions first in `.text`.
     pub fn kernel(&self, order: &str, output: &str) -> PathBuf {
         self.write("order.lds", order);
         let script = fixture("kernel.lds").display().to_string();
         self.link("ld", &["--no-warn-rwx-segments", "-z", "noexecstack", "-T", &script], output)
     }
 
-    /// A plan with the coverage of the kernel; of `hot_two`, only the first two bytes and the fifth ran.
+    /// Writes a plan with the coverage of the kernel; of `hot_two`, only the first two bytes and the fifth ran.
     pub fn plan(&self, vmlinux: &Path) -> PathBuf {
         let functions = Functions::read(vmlinux).unwrap();
         let covered = HOT.iter().enumerate().map(|(first, &(name, file, _))| {
@@ -98,7 +97,7 @@ pub fn reorder() -> Command {
     command
 }
 
-/// Runs it; it has to succeed.
+/// Runs a command, which has to succeed.
 #[track_caller]
 pub fn succeeds(command: &mut Command) -> String {
     let (status, output, messages) = finish(command);

@@ -1,6 +1,6 @@
-//! Any bytes as a program: the scan ends, with a result or with an error.
+//! Arbitrary bytes as a program: the scan ends, with a result or with an error.
 //!
-//! docs/scan.md has the command, the programs to begin with, and the last run.
+//! docs/scan.md has the command, the initial programs, and the last run.
 
 #![no_main]
 

@@ -1,44 +1,44 @@
-//! Which functions have changed since [`Code::take_changed`] was called last.
+//! The functions that have changed since the last call of [`Code::take_changed`].
 //!
-//! A function has other blocks than before if a run begins in it, if one of its exits leads somewhere else, or if what
-//! it leads to has become the beginning of another function, or has ceased to be one. All of that is noted by the exit
-//! in question; what functions an exit is in is looked up at the next call.
+//! Three events change the blocks of a function: a run begins in it, the successors of one of its exits change, or one
+//! of the successors becomes or ceases to be the beginning of another function. These events are recorded for
+//! the exit in question; the next call looks up the functions that contain it.
 
 use fixedbitset::FixedBitSet;
 
 use super::{Code, Entry, ExitId};
 use crate::image::Addr;
 
-/// What has changed.
+/// The recorded changes.
 #[derive(Default)]
 pub(super) struct Changes {
     exits: FixedBitSet,
-    /// Addresses that may have become the beginnings of functions, or may have ceased to be.
+    /// Addresses that may have become or ceased to be the beginnings of functions.
     entries: Vec<Addr>,
 }
 
 /// The functions that have changed.
 pub struct ChangedFunctions {
-    /// Those that are new or may have other blocks.
+    /// The functions that are new or may have other blocks.
     pub functions: Vec<Addr>,
-    /// Addresses where none begins any more.
+    /// Addresses at which no function begins any longer.
     pub gone: Vec<Addr>,
 }
 
 impl Changes {
-    /// Something about an exit has changed, or about the runs that end with it.
+    /// Records a change of an exit, or of the runs that end with it.
     pub(super) fn exit(&mut self, exit: ExitId) {
         self.exits.grow_and_insert(exit.0 as usize);
     }
 
-    /// An address may have become the beginning of a function, or have ceased to be.
+    /// Records that an address may have become or ceased to be the beginning of a function.
     pub(super) fn entry(&mut self, at: Addr) {
         self.entries.push(at);
     }
 }
 
 impl Code<'_> {
-    /// What is known about a place where a function begins, or begins once something is added.
+    /// Returns the entry for the beginning of a function, which is added if it is new.
     pub(super) fn entry_at(&mut self, at: Addr) -> &mut Entry {
         if self.entry(at).is_none() {
             self.changes.entry(at);
@@ -47,7 +47,7 @@ impl Code<'_> {
         self.entries.entry(at).or_default()
     }
 
-    /// The functions that have changed since the last time.
+    /// Returns the functions that have changed since the last call.
     pub fn take_changed(&mut self) -> ChangedFunctions {
         let Changes { mut exits, mut entries } = std::mem::take(&mut self.changes);
         entries.sort_unstable();
@@ -62,7 +62,7 @@ impl Code<'_> {
         ChangedFunctions { functions, gone: entries }
     }
 
-    /// The functions that have computed jumps, by rising address.
+    /// Returns the functions with computed jumps, by rising address.
     pub fn functions_that_jump(&self) -> Vec<Addr> {
         self.functions_with(self.computed_jumps.iter().copied())
     }

@@ -1,16 +1,16 @@
-//! Which way branches go that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the
-//! whole program, while it is explored.
+//! The branches that constants decide: conditional constant propagation (Wegman and Zadeck 1991) over the whole
+//! program, during exploration.
 //!
-//! Arguments of callers decide branches in a function: the name given to `sysconf`, flags, a null pointer for an
-//! optional argument. So what registers and words of the frame are known to hold ([`Facts`]) is carried from run to
-//! run, into callees as what they are called with, and back behind calls as far as calls leave it alone. A way that no
-//! known constant leads to is not explored, until other facts arrive. Code that is entered in another way than by a
-//! followed call or jump (its address is taken, it is looked up by name, the unwinder jumps there) begins without
-//! facts. Facts only become weaker, so that in the end they hold for every way to a place.
+//! Callers' arguments decide branches in a function: the name given to `sysconf`, flags, a null pointer for an optional
+//! argument. The known contents of registers and frame words ([`Facts`]) are therefore propagated from run to run: into
+//! callees as arguments, and past calls as far as calls preserve them. A path that no known constant leads to is not
+//! explored until other facts arrive. Code that is entered other than by a modelled call or jump (its address is taken,
+//! it is looked up by name, the unwinder jumps there) begins without facts. Facts only become weaker, so that in the
+//! end they hold for every path to a place.
 //!
-//! The assumptions about compiled code are those of [`crate::flow`]: calls keep the registers that the ABI preserves,
-//! and other functions write to a frame only above an address that it has given away. Addresses are no numbers: of one
-//! that is loaded elsewhere than the file says, only is known that it is not 0.
+//! The assumptions about compiled code are the same as in [`crate::flow`]: calls preserve the registers that the ABI
+//! preserves, and other functions write to a frame only above an escaped address. Addresses are not numbers: an address
+//! in a position-independent object is only known to differ from 0.
 
 use std::sync::Arc;
 
@@ -25,39 +25,39 @@ use super::{Code, Exit, ExitId, ExitKind, Returns};
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
 
-/// How often a run is looked at again because something else is known in front of it, before what still changes is
-/// unknown: counters never settle.
+/// Maximum number of visits of a run before facts that still change become unknown: counters never settle.
 const MAX_VISITS: u8 = 8;
 
-/// What is known where.
+/// The facts by place.
 pub(super) struct Constants {
     convention: &'static Convention,
-    /// The stack pointer, if frames are followed.
+    /// The stack pointer, if frames are tracked.
     frame: Option<Reg>,
-    /// What is known where anybody may have come from.
+    /// The facts at a place that may be reached from anywhere.
     nothing: Arc<Facts>,
-    /// The facts of all places, each kept once: many places have the same.
+    /// The facts of all places, each stored once, because many places share them.
     all: FxHashSet<Arc<Facts>>,
-    /// By run, the facts in front of it, once an edge has reached it.
+    /// The facts before each run that an edge has reached, by run.
     starts: Vec<Option<Start>>,
-    /// By exit, the facts behind it; behind a call, those where the callee begins, in terms of the caller's frame.
+    /// The facts after each exit, by exit; for a call, the facts where the callee begins, in terms of the caller's
+    /// frame.
     exits: Vec<Option<Behind>>,
-    /// The worklist: runs in front of which facts have changed.
+    /// The worklist: runs with changed facts before them.
     changed: Vec<RunId>,
-    /// By conditional branch, the successor that is not feasible so far.
+    /// The successor of each conditional branch that is not yet feasible, by branch.
     closed: FxHashMap<ExitId, Addr>,
     /// The computed jumps whose targets are constants so far.
     decided: FxHashSet<ExitId>,
 }
 
-/// The facts behind an exit.
+/// The facts after an exit.
 struct Behind {
     known: Arc<Facts>,
-    /// What a conditional branch tells.
+    /// The fact that a conditional branch implies.
     learnt: Option<BranchFact>,
 }
 
-/// The facts in front of a run.
+/// The facts before a run.
 struct Start {
     known: Arc<Facts>,
     visits: u8,
@@ -65,11 +65,11 @@ struct Start {
 }
 
 impl Constants {
-    /// Nothing known so far. `None` for machines on which it is not seen how often a function's address is taken.
+    /// Creates empty facts. `None` for machines on which not every use of a function's address is recognised.
     pub(super) fn new(image: &Image) -> Option<Constants> {
         let convention =
             Some(Convention::of(image.machine)).filter(|convention| convention.link.is_none())?;
-        // Functions of i386 may take their arguments off the stack, so that frames are not known behind calls.
+        // i386 functions may pop their arguments, so that frames are unknown after calls.
         let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
         let nothing = Arc::new(Facts::nothing());
         Some(Constants {
@@ -89,7 +89,7 @@ impl Constants {
         self.exits.get(exit.0 as usize)?.as_ref()
     }
 
-    /// The same facts, in the one copy that all places share.
+    /// Returns the shared copy of facts.
     fn shared(&mut self, known: Facts) -> Arc<Facts> {
         if known.is_nothing() {
             return Arc::clone(&self.nothing);
@@ -106,13 +106,13 @@ impl Constants {
         self.starts.get(run.get())?.as_ref()
     }
 
-    /// Whether nothing is known in front of a run, so that it does not matter what arrives.
+    /// Returns whether nothing is known before a run, so that arriving facts do not matter.
     fn is_nothing(&self, run: RunId) -> bool {
         self.start(run).is_some_and(|start| start.known.is_nothing())
     }
 
-    /// Joins facts into those in front of a run. The run may not have been decoded so far, or may be the very one that
-    /// is being decoded: where it ends at an exit that is known, it may lead to its own beginning.
+    /// Joins facts into those before a run. The run may not be decoded yet, or may be the one being decoded: a run that
+    /// ends at a known exit may lead to its own beginning.
     fn arrive(&mut self, run: RunId, known: &Arc<Facts>) {
         if self.starts.len() <= run.get() {
             self.starts.resize_with(run.get() + 1, || None);
@@ -136,17 +136,17 @@ impl Constants {
 }
 
 impl<'a> Code<'a> {
-    /// Exploration is over: what is known where is not needed any more.
+    /// Discards all facts after exploration.
     pub fn forget_constants(&mut self) {
         self.constants = None;
     }
 
-    /// Whether constants say where a computed jump goes.
+    /// Returns whether constants decide a computed jump.
     pub fn is_decided(&self, jump: ExitId) -> bool {
         self.constants.as_ref().is_some_and(|constants| constants.decided.contains(&jump))
     }
 
-    /// Whether a function may be called with an argument of which something holds, as far as is known by now.
+    /// Returns whether a function may be called with an argument for which `holds` is true, as far as is known so far.
     pub(super) fn may_be_called_with(
         &self,
         function: Addr,
@@ -154,17 +154,17 @@ impl<'a> Code<'a> {
         holds: impl Fn(u64) -> bool,
     ) -> bool {
         let Some(constants) = &self.constants else { return self.entry(function).is_some() };
-        // Who calls it comes later, and tells what with.
+        // A caller that is found later brings its own arguments.
         let run = self.marks.run_at(function);
         let Some(start) = run.and_then(|run| constants.start(run)) else { return false };
-        // Others take their arguments off the stack.
+        // Other machines pass arguments on the stack.
         let in_registers = self.image.machine == Machine::X86_64;
         let register = constants.convention.arguments.get(index).filter(|_| in_registers);
         let numbers = register.and_then(|&register| start.known.numbers_in(register));
         numbers.is_none_or(|numbers| numbers.iter().any(holds))
     }
 
-    /// Anybody may come to where a run begins.
+    /// Makes the beginning of a run reachable from anywhere.
     pub(super) fn arrive_from_anywhere(&mut self, run: RunId) {
         if let Some(constants) = &mut self.constants {
             let nothing = Arc::clone(&constants.nothing);
@@ -172,7 +172,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// An exit goes on where a run begins, or jumps there.
+    /// Propagates an exit's facts to the run at one of its successors.
     pub(super) fn arrive_from(&mut self, exit: ExitId, run: RunId) {
         let Exit { next, successors, .. } = self.exit(exit);
         let (next, is_two_ways) =
@@ -197,7 +197,7 @@ impl<'a> Code<'a> {
             }
             Some(callee) => {
                 let mut behind = behind.known.behind_call(constants.convention);
-                // When it returns for the second time, the frame is as it was left after the first.
+                // At the second return, the frame is in its state after the first.
                 if behind.has_frame() && callee.is_some_and(|callee| self.returns_twice(callee)) {
                     behind.forget_frame();
                 }
@@ -212,7 +212,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// A call enters a function.
+    /// Propagates a call's facts into a function.
     pub(super) fn arrive_by_call(&mut self, call: ExitId, callee: RunId) {
         let is_direct = matches!(self.exit(call).kind, ExitKind::Call(_));
         let Some(constants) = &mut self.constants else { return };
@@ -228,34 +228,34 @@ impl<'a> Code<'a> {
         constants.arrive(callee, &known);
     }
 
-    /// Begins to walk over a run.
+    /// Begins a walk over a run.
     pub(super) fn walk_from(&self, run: RunId) -> Option<RunWalk<'a>> {
         let constants = self.constants.as_ref()?;
         let known = constants.start(run).map_or(&constants.nothing, |start| &start.known);
         Some(RunWalk::new(self.image, Facts::clone(known), constants.convention.stack_pointer))
     }
 
-    /// Notes a successor of a conditional branch that is not feasible so far.
+    /// Records a successor of a conditional branch that is not yet feasible.
     pub(super) fn close(&mut self, branch: ExitId, way: Addr) {
         self.constants.iter_mut().for_each(|constants| {
             constants.closed.insert(branch, way);
         });
     }
 
-    /// The targets of a computed jump, if constants say them.
+    /// Returns the targets of a computed jump, if they are constants.
     pub(super) fn constant_targets(&self, walk: &RunWalk, effects: &[Effect]) -> Option<Vec<Addr>> {
         let targets = walk.targets(effects)?;
         targets.iter().all(|&target| self.image.is_code(target)).then_some(targets)
     }
 
-    /// Says that a jump goes to constants.
+    /// Records that constants decide a jump.
     pub(super) fn decide(&mut self, jump: ExitId) {
         self.constants.iter_mut().for_each(|constants| {
             constants.decided.insert(jump);
         });
     }
 
-    /// Control comes to the end of a run.
+    /// Records the facts at the end of a run.
     pub(super) fn leave_knowing(&mut self, exit: ExitId, walk: Option<RunWalk<'_>>, effects: &[Effect]) {
         let Some(mut walk) = walk else { return };
         self.open_more(exit, &walk, effects);
@@ -276,7 +276,7 @@ impl<'a> Code<'a> {
             constants.exits.resize_with(index + 1, || None);
         }
         let Some(behind) = &mut constants.exits[index] else {
-            // Successors are visited later and ask then.
+            // Successors are visited later and read the facts then.
             let known = constants.shared(walk.known);
             constants.exits[index] = Some(Behind { known, learnt });
             return;
@@ -291,7 +291,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Whether an exit is a jump to another function.
+    /// Returns whether an exit is a jump to another function.
     fn leaves_function(&self, exit: ExitId) -> bool {
         let Exit { at, kind, successors, .. } = self.exit(exit);
         let &[target] = &successors[..] else { return false };
@@ -301,7 +301,7 @@ impl<'a> Code<'a> {
         *kind == ExitKind::Jump && is_elsewhere
     }
 
-    /// What is known behind an exit has changed.
+    /// Propagates changed facts after an exit.
     fn pass_on(&mut self, exit: ExitId) {
         if let ExitKind::Call(callee) = self.exit(exit).kind {
             let callee = self.marks.run_from(callee);
@@ -337,12 +337,12 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Whether something has changed in front of a run.
+    /// Returns whether facts have changed before any run.
     pub(super) fn is_to_revisit(&self) -> bool {
         self.constants.as_ref().is_some_and(|constants| !constants.changed.is_empty())
     }
 
-    /// Looks at the runs again in front of which something has changed. Returns whether there are any.
+    /// Visits the runs with changed facts before them again. Returns whether there are any.
     pub(super) fn revisit(&mut self) -> bool {
         let Some(constants) = &mut self.constants else { return false };
         let mut changed = std::mem::take(&mut constants.changed);

@@ -1,13 +1,11 @@
-//! Computed jumps that go to a saved context (`longjmp`), and never back to the caller; and functions that return twice.
+//! Computed jumps to a saved context (`longjmp`), which never return to the caller, and functions that return twice.
 //!
-//! Such a jump ends a function that loads the registers which functions preserve, and the stack pointer, from
-//! where an argument points to. Control goes on behind a call of `setjmp`, and code that can run from there on
-//! is found there. A jump to another function (a tail call) leaves behind what its function found; it loads
-//! registers from the stack, if at all.
+//! Such a jump ends a function that loads the preserved registers and the stack pointer from memory at an argument.
+//! Control continues after a call of `setjmp`, and the code that can run from there is found there. A tail call, in
+//! contrast, leaves registers as its function found them; it loads registers only from the stack.
 //!
-//! A function that also saves a context, to come back to it later (`swapcontext`), comes back to its caller when
-//! somebody else jumps to that. To be on the safe side, a function that writes to memory at all is not taken
-//! for one that only restores.
+//! A function that also saves a context to resume it later (`swapcontext`) returns to its caller when other code jumps
+//! to that context. To be safe, a function that writes to memory at all is not treated as one that only restores.
 
 use kisa::{Address, BinaryOp, Effect, Reg, Value};
 
@@ -15,18 +13,18 @@ use super::{Code, ExitKind};
 use crate::abi::{self, Convention};
 use crate::image::Addr;
 
-/// How many registers at least are loaded, the stack pointer left out: all that i386 has, but for the frame
-/// pointer, which glibc keeps in disguise and loads in several steps.
+/// Minimum number of loaded registers, without the stack pointer: all that i386 preserves except the frame pointer,
+/// which glibc mangles and loads in several steps.
 const LEAST_LOADED: usize = 3;
 
-/// The longest function of this kind, in bytes. Those of the C libraries have less than 100.
+/// Maximum size of such a function, in bytes. Those of the C libraries have less than 100.
 const MAX_SIZE: u64 = 256;
 
-/// How many instructions of a function are looked at to tell whether it reads its return address.
+/// Maximum number of instructions searched for a read of the return address.
 const MAX_PROLOGUE: usize = 40;
 
 impl Code<'_> {
-    /// Whether the function of a computed jump does nothing but restore a context.
+    /// Returns whether the function of a computed jump only restores a context.
     pub(super) fn restores_context(&self, jump: Addr) -> bool {
         let convention = Convention::of(self.image.machine);
         let Some(extent) = self.image.extent_around(jump) else { return false };
@@ -64,8 +62,8 @@ impl Code<'_> {
         moves_stack && loaded.len() >= LEAST_LOADED
     }
 
-    /// Whether a function looks at its own return address, as `setjmp` and `vfork` do. When it returns for
-    /// the second time, the frame is as it was left after the first.
+    /// Returns whether a function reads its own return address, like `setjmp` and `vfork`. At its second return, the
+    /// frame is in its state after the first.
     pub fn returns_twice(&self, callee: Addr) -> bool {
         self.reads_return_address(callee).unwrap_or(false)
     }
@@ -81,7 +79,7 @@ impl Code<'_> {
             self.effects(at, &mut effects);
             for effect in &effects {
                 match *effect {
-                    // Functions that call others keep it on the stack.
+                    // Functions that call others store it on the stack.
                     Effect::Store { to, value, .. } if is_link(value) && to.base != Some(stack_pointer) => {
                         return Some(true);
                     }
@@ -119,8 +117,7 @@ impl Code<'_> {
         None
     }
 
-    /// Whether putting a number into a register is getting ready for `vfork`, or for `clone`, which can do the
-    /// same.
+    /// Returns whether loading a number into a register prepares for `vfork`, or for `clone`, which can do the same.
     fn is_vfork(&self, dst: Reg, number: u64) -> bool {
         let abi = abi::abi(self.image.machine, false);
         let name = u32::try_from(number).ok().and_then(|number| abi::name(abi, number));

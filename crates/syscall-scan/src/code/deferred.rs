@@ -1,22 +1,22 @@
-//! Code that counts only once something else does.
+//! Code that counts only once other code does.
 //!
-//! Some pointers, calls and branches lead nowhere as long as certain other code cannot run. What they lead to is
-//! deferred until that code turns out to be able to; then it is explored as if it had never been deferred. All
-//! of this is about what the C library of GNU does with data that only it knows, on x86:
+//! Some pointers, calls and branches have no effect as long as certain other code cannot run. Their targets are
+//! deferred until that code becomes reachable, and are then explored as usual. All of this concerns private data of
+//! glibc on x86:
 //!
-//! - *Functions of name services.* The library fills a table with the addresses of the functions that a service
-//!   has, `_nss_files_getpwnam_r` and so on, and picks from it by name (`__nss_lookup_function`, which finds the
-//!   name's place in the table). Such a function counts once live code of the library or of a service's module
-//!   names the string that it is picked by, or any word of their data points to the string: who only asks for
-//!   users does not look for hosts. A direct call counts at once, as does asking for the whole name.
-//! - *What somebody has to ask for*: attributes of threads and of programs that are started, mutexes that change
-//!   priorities, see [`super::rules`].
-//! - *The interpreter as a program.* The dynamic linker compares where the program starts, which the kernel tells
-//!   it, with its own entry. In a process that has a program and an interpreter, these are not the same, and what
-//!   is only for the other case never counts.
+//! - *Functions of name services.* The library fills a table with the addresses of a service's functions,
+//!   `_nss_files_getpwnam_r` and so on, and selects from it by name (`__nss_lookup_function`, which finds the name's
+//!   place in the table). Such a function counts once live code of the library or of a service's module refers to the
+//!   string that selects it, or any word of their data points to the string: a program that looks up only users does
+//!   not look up hosts. A direct call counts at once, as does a request for the whole name.
+//! - *Optional features*: attributes of threads and of started programs, mutexes that change priorities, see
+//!   [`super::rules`].
+//! - *The interpreter as a program.* The dynamic linker compares the program's entry point, which the kernel passes to
+//!   it, with its own. In a process that has a program and an interpreter, they differ, and code for the other case
+//!   never counts.
 //!
-//! A branch is deferred only if the comparison precedes it in one straight piece of code. If control turns out to
-//! enter the middle of that piece, the branch counts.
+//! A branch is deferred only if the comparison precedes it in one straight-line piece of code. If control later enters
+//! the middle of that piece, the branch counts.
 
 use std::sync::LazyLock;
 
@@ -44,46 +44,46 @@ static SERVICE_FUNCTIONS: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
         .collect()
 });
 
-/// What only the C library of GNU has.
+/// A function that only glibc has.
 const GNU: &str = "gnu_get_libc_version";
 
-/// What is waited for.
+/// The condition of a deferral.
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// The name is asked for.
+    /// A request for the name.
     Named(&'static str),
     /// A condition of the rule may hold.
     Rule(&'static Rule),
 }
 
-/// What is deferred.
+/// The deferred work.
 #[derive(Default)]
 pub(super) struct Deferred {
-    /// The functions of services, with the names that they are picked by.
+    /// The functions of services, with the names that select them.
     services: FxHashMap<Addr, &'static str>,
-    /// The names that have been asked for.
+    /// The names that have been requested.
     named: FxHashSet<&'static str>,
-    /// How many strings of the C library have been looked at.
+    /// The number of strings of the C library that have been processed.
     strings: usize,
-    /// Whether the C library is that of GNU, on x86.
+    /// Whether the C library is glibc, on x86.
     is_gnu: bool,
-    /// What the C library calls only if somebody asks for it.
+    /// The optional features of the C library.
     rules: Rules,
     /// The interpreter's entry.
     pub(super) entry: Option<Addr>,
-    /// What waits.
+    /// The deferred work with its conditions.
     work: Vec<(Until, Work)>,
-    /// The branches that are taken for the interpreter as a program only: the first instruction of the comparison that
-    /// says so, and the successor for that case.
+    /// The branches that are taken only if the interpreter is run as a program: the first instruction of the
+    /// comparison, and the successor for that case.
     branches: FxHashMap<ExitId, (Addr, Addr)>,
 }
 
-/// What a straight piece of code has compared.
+/// The comparisons in a straight-line piece of code.
 #[derive(Default)]
 pub(super) struct EntryComparison {
-    /// The register with the interpreter's entry, and the instruction that made it.
+    /// The register with the interpreter's entry, and the instruction that loads it.
     entry: Option<(Reg, Addr)>,
-    /// If the flags compare something with the entry: the instruction that made that.
+    /// The instruction that loads the entry, if the flags compare a value with the entry.
     compared: Option<Addr>,
 }
 
@@ -110,7 +110,7 @@ impl Deferred {
         deferred
     }
 
-    /// Notes that a string is named.
+    /// Records that code refers to a string.
     fn name(&mut self, image: &Image, string: Addr) {
         let name = image.string(string).and_then(|name| std::str::from_utf8(name).ok());
         self.named.extend(name.and_then(|name| SERVICE_FUNCTIONS.get(name)));
@@ -118,7 +118,7 @@ impl Deferred {
 }
 
 impl Code<'_> {
-    /// Puts a piece of work aside, if it waits for something. Returns it if not.
+    /// Defers a piece of work, if it has to wait. Returns it otherwise.
     pub(super) fn defer(&mut self, work: Work) -> Option<Work> {
         let Deferred { rules, services, .. } = &self.deferred;
         let until = match work {
@@ -140,7 +140,7 @@ impl Code<'_> {
         }
     }
 
-    /// Whether what waits for this does not have to any more.
+    /// Returns whether a condition is met.
     fn counts(&self, until: Until) -> bool {
         match until {
             Until::Named(name) => self.deferred.named.contains(name),
@@ -148,7 +148,7 @@ impl Code<'_> {
         }
     }
 
-    /// Goes on with what does not have to wait any more.
+    /// Resumes work whose condition is now met.
     pub(super) fn release(&mut self) {
         let image = self.image;
         let strings = self.named_strings()[self.deferred.strings..].to_vec();
@@ -163,18 +163,18 @@ impl Code<'_> {
         }
     }
 
-    /// A conditional branch goes the other way, too.
+    /// Adds the other successor of a conditional branch.
     pub(super) fn go_also(&mut self, exit: ExitId, other: Addr) {
         self.go(exit, other);
-        // The next instruction comes first, as everywhere.
+        // The next instruction always comes first.
         let Exit { next, successors, .. } = &mut self.exits[exit.0 as usize];
         if other == *next {
             successors.rotate_right(1);
         }
     }
 
-    /// A run that begins at `start` ends at an exit that another one has ended at before. A branch there whose comparison
-    /// lies in front of `start` counts from now on: it may be reached without the comparison.
+    /// Handles a run that begins at `start` and ends at a known exit. A branch there whose comparison is before `start`
+    /// counts from now on: it may be reached without the comparison.
     pub(super) fn release_if_entered(&mut self, exit: ExitId, start: Addr) {
         let entered = self.deferred.branches.get(&exit).filter(|&&(from, _)| from < start);
         if let Some(&(_, other)) = entered {
@@ -183,8 +183,8 @@ impl Code<'_> {
         }
     }
 
-    /// The successors of a conditional branch (the next instruction and the target), each with whether constants allow
-    /// it: both, except for deferred ones.
+    /// Adds the successors of a conditional branch (the next instruction and the target) that constants allow, except
+    /// deferred ones. Each successor comes with that flag.
     pub(super) fn branch(
         &mut self,
         exit: ExitId,
@@ -212,14 +212,14 @@ impl Code<'_> {
         }
     }
 
-    /// Finds what the rules for the C library of GNU are about, if it is there.
+    /// Finds the functions that the rules for glibc refer to, if it is present.
     pub(super) fn find_rules(&mut self) {
         if self.deferred.is_gnu {
             self.deferred.rules = self.rules();
         }
     }
 
-    /// The functions that a function calls or jumps to directly.
+    /// Returns the functions that a function calls or jumps to directly.
     pub(super) fn calls_in(&self, function: Addr) -> Vec<Addr> {
         let Some(extent) = self.image.extent_around(function).filter(|extent| extent.start == function)
         else {
@@ -235,7 +235,7 @@ impl Code<'_> {
 }
 
 impl EntryComparison {
-    /// Follows an instruction of the straight piece of code, `entry` being the interpreter's.
+    /// Applies an instruction of the straight-line piece. `entry` is the interpreter's.
     pub(super) fn follow(&mut self, at: Addr, effects: &[Effect], entry: Option<Addr>) {
         for effect in effects {
             match *effect {
@@ -258,13 +258,13 @@ impl EntryComparison {
     }
 }
 
-/// Whether an object is the C library or has the functions of a service.
+/// Returns whether an object is the C library or has the functions of a service.
 pub(super) fn is_service(loaded: &Loaded) -> bool {
     let name = loaded.file.rsplit('/').next().unwrap_or("");
     loaded.is_c_library || name.starts_with("libnss_")
 }
 
-/// The name that a function is picked by, if it is one of a service.
+/// Returns the name that selects a function of a service.
 fn service_function(name: &[u8]) -> Option<&'static str> {
     let name = std::str::from_utf8(name).ok()?.strip_prefix("_nss_")?;
     let (_, function) = name.split_once('_')?;

@@ -1,11 +1,10 @@
-//! Tables of distances to functions that are called.
+//! Tables of distances to functions.
 //!
 //! To avoid relocations of a table of pointers, compilers can store the distance of each function from the table:
-//! relative virtual tables of Clang, Swift's tables, hand-written tables. Code reads a distance, adds it to the
-//! address that the distance counts from, and calls the sum. Once an object does that ([`Sums`]), all words behind the
-//! addresses of constants that it makes are looked at: a word that leads to where a function begins, counted from the
-//! beginning of the table, from the word itself, or on i386 from the global offset table, is taken for a pointer to
-//! that function. Entries have 32 bits.
+//! relative virtual tables of Clang, Swift's tables, hand-written tables. Code reads a distance, adds its base address,
+//! and calls the sum. Once an object does that ([`Sums`]), all words after the addresses of constants that it loads are
+//! examined. A word that leads to the beginning of a function is treated as a pointer to that function; its base is the
+//! beginning of the table, the word itself, or on i386 the global offset table. Entries have 32 bits.
 
 use std::collections::BTreeSet;
 
@@ -20,21 +19,20 @@ use crate::image::{Addr, Loaded, ObjectIndex};
 /// Size of an entry in bytes.
 const ENTRY: u8 = 4;
 
-/// The most bytes of a table.
+/// Maximum size of a table in bytes.
 const MAX_TABLE: u64 = 0x1_0000;
 
-/// The registers that hold distances, and sums of a distance and something else, which
-/// may be a constant.
+/// The registers that hold distances, or sums of a distance and another value, which may be a constant.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sums {
-    /// Registers, as bits, that hold a number of 32 bits with its sign extended.
+    /// Registers, as bits, that hold a sign-extended 32-bit number.
     extended: u64,
-    /// A register that holds a word, and the one that the word was read through. Machines of 32 bits do not extend a
-    /// distance, and add it to the address that it was read from.
+    /// A register that holds a word, and the register that was its address. 32-bit machines do not extend a distance,
+    /// and add it to the address that it was read from.
     read: Option<(Reg, Reg)>,
     /// Registers, as bits, that hold sums.
     sums: u64,
-    /// Where a sum was put aside last, as a register and a displacement.
+    /// The place of the last stored sum, as a register and a displacement.
     stored: Option<(Reg, i64)>,
 }
 
@@ -51,7 +49,7 @@ impl Sums {
         self.extended >> register.0 & 1 != 0
     }
 
-    /// Whether two registers are a distance and what it counts from.
+    /// Returns whether two registers are a distance and its base.
     fn is_sum(self, a: Reg, b: Reg) -> bool {
         self.is_extended(a) || self.is_extended(b) || self.read == Some((a, b)) || self.read == Some((b, a))
     }
@@ -64,7 +62,7 @@ impl Sums {
         self.stored = self.stored.filter(|(base, _)| registers >> base.0 & 1 == 0);
     }
 
-    /// Applies an instruction. Words have so many bytes.
+    /// Applies an instruction. Words have `word` bytes.
     pub(super) fn follow(&mut self, effects: &[Effect], word: u8) {
         for effect in effects {
             let written = effect.registers_written();
@@ -110,7 +108,7 @@ impl Sums {
     }
 }
 
-/// A place in memory that one register and a displacement name.
+/// Returns the register and displacement of a place in memory.
 fn place(address: &Address) -> Option<(Reg, i64)> {
     match *address {
         Address { base: Some(base), index: None, displacement, segment: None, .. } => {
@@ -120,30 +118,30 @@ fn place(address: &Address) -> Option<(Reg, i64)> {
     }
 }
 
-/// The tables of distances, as far as they are known.
+/// The tables of distances found so far.
 #[derive(Default)]
 pub(super) struct Distances {
-    /// By exit, the registers that hold sums there.
+    /// The registers that hold sums at each exit, by exit.
     sums: FxHashMap<ExitId, Sums>,
     /// The computed jumps to sums.
     jumps: FxHashSet<ExitId>,
     /// The objects that call sums.
     callers: BTreeSet<ObjectIndex>,
-    /// The addresses of constants that code makes.
+    /// The addresses of constants that code loads.
     bases: BTreeSet<Addr>,
-    /// Those behind which a table has been looked for.
+    /// The bases that have been searched for tables.
     looked_at: FxHashSet<Addr>,
-    /// Entries and the functions that they lead to.
+    /// Table entries and their functions.
     taken: FxHashSet<(Addr, Addr)>,
 }
 
 impl Code<'_> {
-    /// The registers that hold sums behind an exit.
+    /// Returns the registers that hold sums after an exit.
     pub(super) fn sums_behind(&self, exit: Option<ExitId>) -> Sums {
         exit.and_then(|exit| self.distances.sums.get(&exit)).copied().unwrap_or_default()
     }
 
-    /// Control leaves a run by an instruction with these effects, while registers hold these sums.
+    /// Records the sums in registers when control leaves a run through an instruction with these effects.
     pub(super) fn leave_with_sums(&mut self, exit: ExitId, effects: &[Effect], mut sums: Sums) {
         if sums.is_empty() {
             return;
@@ -173,16 +171,16 @@ impl Code<'_> {
         self.distances.callers.extend(self.image.object_index(self.exit(exit).at));
     }
 
-    /// Notes the address of a constant that code makes.
+    /// Records the address of a constant that code loads.
     pub(super) fn note_base(&mut self, address: Addr) {
         if self.image.constant(address, ENTRY).is_some() && !self.image.is_code(address) {
             self.distances.bases.insert(address);
         }
     }
 
-    /// Takes the functions that tables of distances lead to. A computed jump that leaves its function is a call; on
-    /// machines of 32 bits, where hand-written code jumps so within functions, it is not taken for one. Returns whether
-    /// any are new.
+    /// Adds the functions that tables of distances lead to. A computed jump that leaves its function is a call, except
+    /// on 32-bit machines, where hand-written code jumps in this way within functions. Returns whether any function is
+    /// new.
     pub(crate) fn take_distances(&mut self, leaving: impl Iterator<Item = ExitId>) -> bool {
         for jump in leaving {
             if self.image.machine.is_64() && self.distances.jumps.contains(&jump) {
@@ -205,15 +203,15 @@ impl Code<'_> {
         self.work.len() > before
     }
 
-    /// Takes the functions that the words behind an address lead to.
+    /// Adds the functions that the words after an address lead to.
     fn take_table(&mut self, loaded: &Loaded, base: Addr) {
         let image = self.image;
         let end = image.variable(base).end.min(base.0.saturating_add(MAX_TABLE));
         let got = loaded.global_offset_table().filter(|_| image.machine == Machine::I386);
-        // Where nothing says where functions begin, the first word that leads to no code ends the table.
+        // Without known beginnings of functions, the first word that leads to no code ends the table.
         let mut is_unbroken = loaded.object.extents.iter().next().is_none();
         let entries = image.bytes_in(&(base.0..end)).chunks_exact(ENTRY.into());
-        // The unwinding table leads to all functions.
+        // The unwind table leads to all functions.
         let is_unwinding = |word: Addr| loaded.object.extents.is_in_table(loaded.own(word));
         for (word, entry) in (base.0..).step_by(ENTRY.into()).map(Addr).zip(entries) {
             let distance = entry.try_into().map_or(0, i32::from_le_bytes) as u64;

@@ -1,4 +1,4 @@
-//! Exploration: from items of a worklist to runs, exits and edges, until the list is empty.
+//! Exploration: turns the items of a worklist into runs, exits and edges, until the list is empty.
 
 use std::collections::BTreeMap;
 
@@ -17,28 +17,28 @@ use super::{
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
 
-/// How many bytes of code there are for each exit, where all can run. Room for so many exits is set aside at once, of
-/// which memory is taken up only by those that there are.
+/// Bytes of code per exit if all code can run. Room for as many exits is reserved at once; only existing ones occupy
+/// memory.
 const BYTES_PER_EXIT: u64 = 16;
 
 /// An item of the worklist.
 pub(super) enum Work {
     /// Code that may be called from anywhere.
     Taken(Addr, Taken),
-    /// An exit goes on there, or jumps there.
+    /// A successor of an exit.
     Edge(ExitId, Addr),
-    /// An exit calls it.
+    /// A call by an exit.
     Call(ExitId, Addr),
-    /// An instruction enters the kernel, with this number if the run says it.
+    /// An instruction that enters the kernel, with the number if the run determines it.
     Site(Addr, Option<u64>),
-    /// Registers may hold these numbers there.
+    /// Numbers that registers may hold at an address.
     Holds(Addr, Vec<held::Held>),
-    /// The first loads from the frame of a function may get this page address.
+    /// A page address that the first loads from the function's frame may return.
     Reloads { function: Addr, page: u64, loads: usize },
 }
 
 impl<'a> Code<'a> {
-    /// Nothing explored so far but what the program's start leads to. Follow with [`Code::explore`].
+    /// Starts the exploration at the program's entry. Follow with [`Code::explore`].
     pub fn new(image: &'a Image) -> Code<'a> {
         let isa = kisa::isa(image.machine);
         let bytes_of_code: u64 = image.code().iter().map(|range| range.end - range.start).sum();
@@ -78,8 +78,7 @@ impl<'a> Code<'a> {
         code
     }
 
-    /// Says that an object is loaded: its initialisers run. Its data counts after the next
-    /// [`Code::read_data`].
+    /// Marks an object as loaded: its initialisers run. Its data counts after the next [`Code::read_data`].
     pub fn activate(&mut self, object: usize) {
         if self.active[object] != Activity::No {
             return;
@@ -90,8 +89,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Explores everything that the work so far leads to, but for the targets of computed jumps, which
-    /// the caller has to find ([`Code::add_targets`]). Returns whether there was anything to do.
+    /// Explores everything reachable from the current work, except the targets of computed jumps, which the caller has
+    /// to find ([`Code::add_targets`]). Returns whether there was any work.
     pub fn explore(&mut self) -> bool {
         let any = !self.work.is_empty() || self.is_to_revisit();
         let mut reader = self.reader(Addr(0));
@@ -107,7 +106,7 @@ impl<'a> Code<'a> {
         any
     }
 
-    /// Tells where a computed jump goes. Returns whether that was news.
+    /// Adds targets of a computed jump. Returns whether any is new.
     pub fn add_targets(&mut self, jump: ExitId, targets: &[Addr]) -> bool {
         let before = self.work.len();
         let mut known: FxHashSet<Addr> = self.exit(jump).successors.iter().copied().collect();
@@ -119,8 +118,7 @@ impl<'a> Code<'a> {
         self.work.len() > before
     }
 
-    /// Says that a word of data is part of a jump table, and therefore does not make the code that it
-    /// points to callable from anywhere.
+    /// Marks a word of data as part of a jump table, so that it does not make its target address-taken.
     pub fn claim(&mut self, word: Addr, target: Addr) {
         if self.claimed.insert(word) {
             if let Some(entry) = self.entries.get_mut(&target) {
@@ -130,7 +128,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Says that code may be called from anywhere.
+    /// Marks code as callable from anywhere.
     pub fn take(&mut self, target: Addr, by: Taken) {
         self.work.push(Work::Taken(target, by));
     }
@@ -172,7 +170,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The exit of a run, decoded if nobody has been there before. Control comes from this exit, or by a call.
+    /// Returns the exit of a run, which is decoded if it is new. Control arrives from the exit `from`, or by a call.
     fn run(&mut self, run: RunId, from: Option<ExitId>, reader: &mut Reader<'a>) -> ExitId {
         if let Some(exit) = self.marks.exit_of(run) {
             return exit;
@@ -212,7 +210,7 @@ impl<'a> Code<'a> {
                     self.release_if_entered(exit, start);
                     return exit;
                 }
-                // Another number may come along.
+                // Another number may arrive later.
                 if effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. })) {
                     let number = walk.as_ref().and_then(|walk| walk.call_number());
                     self.work.push(Work::Site(at, number));
@@ -266,8 +264,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Whether an instruction writes where the stack pointer points when it is done, so that a return which follows
-    /// goes there.
+    /// Returns whether an instruction writes to the final top of the stack, so that a following return jumps to the
+    /// written address.
     fn replaces_return_address(&self, effects: &[Effect]) -> bool {
         if Convention::of(self.image.machine).link.is_some() {
             return false;
@@ -287,13 +285,13 @@ impl<'a> Code<'a> {
         })
     }
 
-    /// Whether the link register holds the address after an instruction, which then is a call if it is a jump:
+    /// Returns whether the link register holds the address after a jump, which makes the jump a call:
     /// `mov lr, pc; bx r3`, before there was `blx`.
     fn comes_back(&self, holding: &[held::Held], next: Addr) -> bool {
         Convention::of(self.image.machine).link.is_some_and(|link| holding.contains(&(link, next.0)))
     }
 
-    /// Notes the conditions that an instruction puts on those that follow it from `next` on.
+    /// Records the conditions that an instruction puts on those that follow it from `next` on.
     fn note_predicates(&mut self, mut next: Addr, insn: &Insn) {
         for &condition in insn.predicates.conditions() {
             self.predicates.insert(next, condition);
@@ -302,7 +300,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Makes an exit of the instruction, unless control simply goes on.
+    /// Adds an exit for the instruction, unless control falls through.
     fn leave(
         &mut self,
         at: Addr,
@@ -328,7 +326,7 @@ impl<'a> Code<'a> {
                         self.branch(exit, [(next, open[0]), (target, open[1])], effects, comparison);
                         exit
                     }
-                    // `call 1f; 1: pop %ebx` asks for the program counter.
+                    // `call 1f; 1: pop %ebx` reads the program counter.
                     BranchKind::Call if target == next => return None,
                     BranchKind::Call => {
                         let exit = self.add_exit(at, next, ExitKind::Call(target), Returns::No);
@@ -370,7 +368,7 @@ impl<'a> Code<'a> {
         Some(exit)
     }
 
-    /// Makes an exit of a computed jump.
+    /// Adds an exit for a computed jump.
     fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect], walk: Option<&RunWalk>) -> ExitId {
         let targets = self.linked_to_several(at, effects);
         if !targets.is_empty() {
@@ -388,8 +386,8 @@ impl<'a> Code<'a> {
         self.add_exit(at, next, ExitKind::IndirectJump, returns)
     }
 
-    /// The targets of the interpreter's procedure linkage table: first its own functions, and functions of the
-    /// libraries once it has loaded these.
+    /// Returns the targets of an entry of the interpreter's procedure linkage table: first its own functions, and
+    /// functions of the libraries once they are loaded.
     fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
         let word = loaded_target(effects).and_then(|(from, _)| match from {
             Address { base: None, index: None, displacement, segment: None, .. } => {
@@ -402,8 +400,8 @@ impl<'a> Code<'a> {
         if slots.len() > 1 { slots.iter().map(|&(_, target)| target).collect() } else { Vec::new() }
     }
 
-    /// The target of a branch through a constant word of memory: the procedure linkage table, or the global offset
-    /// table directly.
+    /// Returns the target of a branch through a constant word of memory: the procedure linkage table, or the global
+    /// offset table directly.
     pub(super) fn linked(&self, at: Addr, effects: &[Effect]) -> Option<Addr> {
         let (from, width) = loaded_target(effects)?;
         if from.segment.is_some() || from.index.is_some() {
@@ -411,7 +409,7 @@ impl<'a> Code<'a> {
         }
         let table = match from.base {
             None => 0,
-            // By the ABI of i386, a register holds the address of the global offset table there.
+            // By the i386 ABI, a register holds the address of the global offset table there.
             Some(_) => {
                 let linkage = self.image.object_at(at)?.is_linkage(at);
                 self.global_offset_table(at).filter(|_| linkage)?.0
@@ -439,7 +437,7 @@ impl<'a> Code<'a> {
         id
     }
 
-    /// A procedure linkage table jumps to a function.
+    /// Adds the jump of a procedure linkage table to a function.
     fn link(&mut self, exit: ExitId, target: Addr) {
         self.entry_at(target).linked = true;
         self.go(exit, target);
@@ -451,10 +449,10 @@ impl<'a> Code<'a> {
         self.work.push(Work::Edge(exit, target));
     }
 
-    /// A callee returns, so that its call goes on. A call that is the last instruction of its function does not
-    /// return: the compiler knew that, even if the callee ends in a computed jump that the exploration does not
-    /// follow. One that ends in a return comes back to a function that follows at once: compilers leave a gap, where
-    /// assembly code means to go on.
+    /// Continues after a call whose callee returns. A call that is the last instruction of its function does not
+    /// return: the compiler knew that, even if the callee ends in a computed jump that the exploration cannot follow.
+    /// If the callee ends in a return, such a call returns to an immediately following function: compilers leave a gap
+    /// there, but assembly code may fall through.
     fn come_back(&mut self, call: ExitId) {
         let Exit { at, next, kind, .. } = *self.exit(call);
         if !self.exit(call).successors.is_empty() {
@@ -474,7 +472,7 @@ impl<'a> Code<'a> {
         self.go(call, next);
     }
 
-    /// A return can be reached from this exit; so it can be from all that lead to it.
+    /// Marks an exit, and all exits that lead to it, as able to reach a return.
     pub(super) fn set_returns(&mut self, exit: ExitId, returns: Returns) {
         let mut stack = vec![(exit, returns)];
         while let Some((id, returns)) = stack.pop() {
@@ -492,7 +490,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Bytes that a return takes off the stack besides the return address.
+    /// Returns the number of bytes that a return pops in addition to the return address.
     fn popped_by_return(&self, effects: &[Effect]) -> u32 {
         let word = u64::from(self.image.machine.word_size());
         if Convention::of(self.image.machine).link.is_some() {
@@ -506,7 +504,7 @@ impl<'a> Code<'a> {
     }
 }
 
-/// Where the target of a computed branch is read from, and its size, if it is read from memory.
+/// Returns the address and size of a computed branch target, if it is read from memory.
 fn loaded_target(effects: &[Effect]) -> Option<(Address, u8)> {
     effects.iter().find_map(|effect| match *effect {
         Effect::Transfer(Value::Load { from, width }) => Some((from, width)),

@@ -1,4 +1,4 @@
-//! Fingerprints of functions: hashes of their control-flow graphs, which tell whether something has changed.
+//! Fingerprints of functions: hashes of their control-flow graphs, to detect changes.
 
 use std::hash::{Hash, Hasher};
 
@@ -6,7 +6,7 @@ use rustc_hash::FxHasher;
 
 use super::{Block, Code, ExitKind, Function};
 
-/// A hash of blocks and of the edges between them.
+/// A hash of blocks and the edges between them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fingerprint(u64);
 
@@ -17,19 +17,19 @@ impl Fingerprint {
         Fingerprint(hasher.finish())
     }
 
-    /// That of several things together.
+    /// Returns the joint fingerprint of several things.
     pub fn of_all(shapes: impl Iterator<Item = Fingerprint>) -> Fingerprint {
         Fingerprint::of(shapes.collect::<Vec<_>>())
     }
 }
 
 impl Function {
-    /// The fingerprint of its blocks.
+    /// Returns the fingerprint of its blocks.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of_all(self.blocks.iter().map(|block| Fingerprint::of((block.start, &block.successors))))
     }
 
-    /// The fingerprint of its blocks, with wherever control can go from them, unless by a computed jump.
+    /// Returns the fingerprint of its blocks and all their successors, except those of computed jumps.
     pub fn fingerprint_with_exits(&self, code: &Code) -> Fingerprint {
         let fingerprint = |block: &Block| {
             let exit = block.exit.map(|id| code.exit(id));

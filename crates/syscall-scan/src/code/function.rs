@@ -10,13 +10,13 @@ use smallvec::SmallVec;
 use super::{Code, ExitId, ExitKind, RunId};
 use crate::image::Addr;
 
-/// The most instructions of a function that is followed where it is called, rather than assumed about.
+/// Maximum number of instructions in a function that is applied at its calls, rather than summarised.
 const MAX_STRAIGHT: usize = 8;
 
-/// How many blocks a chain has at most, see [`Function::chain_to`].
+/// Maximum number of blocks in a chain, see [`Function::chain_to`].
 const MAX_CHAIN: usize = 6;
 
-/// Instructions, one behind the other, with their effects.
+/// Consecutive instructions with their effects.
 pub type StraightInstructions = Vec<(Addr, Vec<Effect>)>;
 
 /// A basic block.
@@ -26,42 +26,42 @@ pub struct Block {
     pub start: Addr,
     /// The address after the last.
     pub end: Addr,
-    /// Its last instruction, unless control simply goes on to the block that follows.
+    /// Its last instruction, unless control falls through to the next block.
     pub exit: Option<ExitId>,
     /// The successors within the function.
     pub successors: SmallVec<[BlockIndex; 2]>,
 }
 
-/// The code that control can reach from an entry without a call, up to the entries of other functions. A
-/// block that two functions jump into belongs to both.
+/// The code reachable from an entry without calls, up to the entries of other functions. A block that two functions
+/// jump into belongs to both.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Where it begins.
+    /// Its first address.
     pub entry: Addr,
     /// Its blocks; the first one begins at the entry.
     pub blocks: Vec<Block>,
-    /// If there are many, their places by rising start.
+    /// The places of its blocks by rising start, if there are many.
     places: Vec<Place>,
 }
 
-/// A block among those of its function.
+/// A block in the order of its function.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     start: Addr,
-    /// The highest end of all blocks up to here: where instructions overlap, blocks do.
+    /// The highest end of all blocks up to here: blocks overlap where instructions do.
     highest_end: Addr,
     block: BlockIndex,
 }
 
-/// As many blocks are searched one after the other.
+/// Maximum number of blocks for a linear search.
 const FEW_BLOCKS: usize = 16;
 
 impl Function {
-    /// The function that begins at an address.
+    /// Creates the function at an address.
     pub fn new(code: &Code, entry: Addr) -> Function {
         let mut starts = IndexSet::<Addr, FxBuildHasher>::from_iter([entry]);
         let mut blocks = Vec::new();
-        // By block, the last one that is known to lead there.
+        // The last block that is known to lead to each block.
         let mut led_by = Vec::new();
         while let Some(&start) = starts.get_index(blocks.len()) {
             let (end, exit) = code.block_at(start);
@@ -105,7 +105,7 @@ impl Function {
         Function { entry, blocks, places }
     }
 
-    /// The predecessors of each block.
+    /// Returns the predecessors of each block.
     pub(crate) fn predecessors(&self) -> Vec<Vec<BlockIndex>> {
         let mut predecessors = vec![Vec::new(); self.blocks.len()];
         for (index, block) in self.blocks.iter().enumerate() {
@@ -114,7 +114,7 @@ impl Function {
         predecessors
     }
 
-    /// The single-predecessor chain that leads to a block, as a function of its own.
+    /// Returns the single-predecessor chain that leads to a block, as a separate function.
     pub(crate) fn chain_to(&self, last: BlockIndex, predecessors: &[Vec<BlockIndex>]) -> Function {
         let mut chain = vec![last];
         let mut first = last;
@@ -135,7 +135,7 @@ impl Function {
         Function::with_blocks(blocks[0].start, blocks)
     }
 
-    /// The block that holds an instruction; the first of several.
+    /// Returns the block that contains an instruction; the first of several.
     pub fn block_at(&self, at: Addr) -> Option<BlockIndex> {
         let holds = |block: &Block| block.start <= at && at < block.end;
         if self.places.is_empty() {
@@ -146,7 +146,7 @@ impl Function {
         before.map(|place| place.block).filter(|block| holds(&self.blocks[block.get()])).min()
     }
 
-    /// The block that begins at an address.
+    /// Returns the block that begins at an address.
     pub(crate) fn block_from(&self, start: Addr) -> Option<BlockIndex> {
         if self.places.is_empty() {
             let place = self.blocks.iter().position(|block| block.start == start)?;
@@ -158,7 +158,7 @@ impl Function {
 }
 
 impl Code<'_> {
-    /// The end of the block that begins at `start`, and its exit.
+    /// Returns the end of the block that begins at `start`, and its exit.
     fn block_at(&self, start: Addr) -> (Addr, Option<ExitId>) {
         let (at, begins) = self.marks.straight(start);
         match self.exit_at(at).filter(|_| !begins) {
@@ -167,8 +167,8 @@ impl Code<'_> {
         }
     }
 
-    /// The start of the shortest of the runs that end with an exit, if all longer ones pass through it. (They may not,
-    /// where instructions overlap.)
+    /// Returns the start of the shortest run that ends with an exit, if all longer runs pass through it. (They may not
+    /// if instructions overlap.)
     pub fn last_run(&self, exit: ExitId) -> Option<Addr> {
         let starts = || self.exit(exit).runs.iter().map(|&run| self.marks.run(run).start);
         let last = starts().max()?;
@@ -176,20 +176,20 @@ impl Code<'_> {
         starts().all(meets).then_some(last)
     }
 
-    /// An instruction that can run and those behind it, one after the other.
+    /// Returns a reachable instruction and the following ones.
     pub fn instructions_from(&self, start: Addr) -> impl Iterator<Item = Addr> {
         std::iter::successors(Some(start), |&at| self.length(at).map(|length| at.plus(length)))
     }
 
-    /// The entries of the functions that an instruction is in.
+    /// Returns the entries of the functions that contain an instruction.
     pub fn functions_of(&self, at: Addr) -> Vec<Addr> {
         let (mut runs, mut exits) = (FxHashSet::default(), FxHashSet::default());
         let exit = self.exit_after(at).map(|exit| (exit, at));
         self.functions_around(exit.into_iter(), |run| runs.insert(run), |exit| exits.insert(exit))
     }
 
-    /// By exit, the entries of the functions that it is in, by rising address: as [`Code::functions_of`] has them, for
-    /// many exits at once.
+    /// Returns the entries of the functions that contain each exit, by exit and rising address: [`Code::functions_of`]
+    /// for many exits at once.
     pub(crate) fn functions_of_jumps(&self, exits: &[ExitId]) -> FxHashMap<ExitId, Vec<Addr>> {
         let mut functions: FxHashMap<ExitId, Vec<Addr>> =
             exits.iter().map(|&exit| (exit, Vec::new())).collect();
@@ -205,7 +205,7 @@ impl Code<'_> {
         functions
     }
 
-    /// The entries of the functions that have one of these exits.
+    /// Returns the entries of the functions that contain any of these exits.
     pub(super) fn functions_with(&self, exits: impl Iterator<Item = ExitId>) -> Vec<Addr> {
         let mut seen_runs = FixedBitSet::with_capacity(self.marks.runs());
         let mut seen_exits = FixedBitSet::with_capacity(self.exits.len());
@@ -214,8 +214,8 @@ impl Code<'_> {
         self.functions_around(exits, is_new_run, |exit| !seen_exits.put(exit.0 as usize))
     }
 
-    /// The entries of the functions that reach one of these exits from the address beside it or from in front of that,
-    /// found by walking edges backwards. `is_new_run` and `is_new_exit` say of each once that it has not been seen before.
+    /// Returns the entries of the functions that reach any of these exits from its paired address or before, by walking
+    /// edges backwards. `is_new_run` and `is_new_exit` return true once for each run and exit.
     fn functions_around(
         &self,
         exits: impl Iterator<Item = (ExitId, Addr)>,
@@ -242,7 +242,8 @@ impl Code<'_> {
         functions
     }
 
-    /// The instructions of a function, with their effects, that is a few straight ones and a return.
+    /// Returns the instructions of a function, with their effects, if it has only a few straight-line ones and a
+    /// return.
     pub fn straight_instructions(&self, function: Addr) -> Option<StraightInstructions> {
         let mut first = self.instructions_from(function).take(MAX_STRAIGHT);
         let (last, exit) = first.find_map(|at| Some((at, self.exit_at(at)?)))?;
@@ -251,15 +252,15 @@ impl Code<'_> {
         (self.exit(exit).kind == ExitKind::Return).then(|| instructions.map(effects).collect())
     }
 
-    /// The registers, as bits, that a function of a few straight instructions writes to: such as hand the program
-    /// counter over in any register (`__x86.get_pc_thunk.bx`), and do not preserve it.
+    /// Returns the registers, as bits, that a function of a few straight-line instructions writes. Functions that
+    /// return the program counter may use any register (`__x86.get_pc_thunk.bx`), and do not preserve it.
     pub fn written_by_leaf(&self, callee: Addr) -> u64 {
         let instructions = self.straight_instructions(callee).unwrap_or_default();
         let effects = instructions.iter().flat_map(|(_, effects)| effects);
         effects.fold(0, |written, effect| written | effect.registers_written())
     }
 
-    /// The exit of the run that an instruction is in.
+    /// Returns the exit of the run that contains an instruction.
     fn exit_after(&self, at: Addr) -> Option<ExitId> {
         match self.marks.straight(at) {
             (next, true) => self.marks.exit_of_run(next),
@@ -272,7 +273,7 @@ impl Code<'_> {
 mod tests {
     use super::*;
 
-    /// The first addresses of the chain to a block, given the successors of all blocks.
+    /// Returns the first addresses of the chain to a block, given the successors of all blocks.
     fn chain(successors: &[&[u32]], last: u32) -> Vec<u64> {
         let blocks = successors.iter().enumerate().map(|(index, next)| Block {
             start: Addr(index as u64),
@@ -285,10 +286,10 @@ mod tests {
         chain.blocks.iter().map(|block| block.start.0).collect()
     }
 
-    /// The block that holds an address is the first of those that do, however many blocks there are.
+    /// `block_at` returns the first block that contains an address, however many blocks there are.
     #[test]
     fn blocks_are_found_where_they_overlap() {
-        // Every third block has another one in its middle, and every fifth has nothing behind it.
+        // Every third block has another one in its middle, and every fifth has a gap after it.
         let blocks = (0..60u64).map(|index| {
             let start = 16 * index + if index % 3 == 1 { 0 } else { 4 * (index % 3) };
             let size = if index % 3 == 0 { 40 } else { 16 - index % 5 };
@@ -307,11 +308,11 @@ mod tests {
 
     #[test]
     fn chains_begin_where_ways_meet() {
-        // There are two ways to 2.
+        // Two paths lead to 2.
         assert_eq!(chain(&[&[1, 2], &[2], &[3, 4], &[], &[]], 4), [2, 4]);
         assert_eq!(chain(&[&[1], &[2], &[]], 2), [0, 1, 2]);
         assert_eq!(chain(&[&[1], &[2], &[0]], 2), [0, 1, 2]);
-        // A loop that control does not come into.
+        // An unreachable loop.
         assert_eq!(chain(&[&[], &[2], &[1]], 2), [1, 2]);
         let long: Vec<Vec<u32>> = (1..20).map(|next| vec![next]).chain([vec![]]).collect();
         let long: Vec<&[u32]> = long.iter().map(Vec::as_slice).collect();

@@ -1,10 +1,9 @@
-//! Addresses that instructions put together in registers, on machines where one instruction cannot hold one.
+//! Addresses that instructions assemble in registers, on machines whose instructions cannot hold an address.
 //!
-//! `adrp x0, page; add x0, x0, #low` makes an address of two halves, `ldr r0, [pc, #8]` reads it from a pool of
-//! constants beside the code, and the halves may be far apart: compilers make a page once and use it in several
-//! blocks. So what registers are known to hold is followed from run to run while these are explored. If a function
-//! stores the page part of an address in its frame, any load from the frame may return it: compilers spill pages when
-//! they run out of registers.
+//! `adrp x0, page; add x0, x0, #low` makes an address from two halves, and `ldr r0, [pc, #8]` reads it from a literal
+//! pool next to the code. The halves may be far apart: compilers load a page address once and use it in several blocks.
+//! The exploration therefore tracks the numbers in registers from run to run. If a function stores a page address in
+//! its frame, any load from the frame may return it: compilers spill page addresses when they run out of registers.
 
 mod operands;
 mod spills;
@@ -24,48 +23,47 @@ use spills::Spills;
 /// A register and a number that it may hold.
 pub(super) type Held = (Reg, u64);
 
-/// Stands for any address in the stack frame.
+/// A placeholder for any address in the stack frame.
 const FRAME: u64 = u64::MAX;
 
-/// How many numbers are tracked for one register. Compiled code has one or two; a pointer that a loop increments would
-/// have any number of them.
+/// Maximum number of tracked numbers per register. Compiled code has one or two; a pointer that a loop increments would
+/// have unboundedly many.
 const MAX_NUMBERS: usize = 8;
 
-/// The same on ARM for constants that are loaded or immediate, each of which may become the address of a function.
+/// The same on ARM for constants that are literals or immediates, each of which may become the address of a function.
 const MAX_CONSTANTS: usize = 64;
 
-/// Numbers below this are dropped at the end of a run, unless they carry the tag [`SMALL`]: nothing lies in the first
-/// page.
+/// Numbers below this are dropped at the end of a run, unless they carry the tag [`SMALL`]: the first page is empty.
 const LEAST_ADDRESS: u64 = 0x1000;
 
-/// Tag bit of a number below [`LEAST_ADDRESS`], above the 32 bits that numbers of ARM have: keep it across runs. It comes
-/// from a literal pool or was made of two halves, as distances are that become addresses later.
+/// Tag bit of a number below [`LEAST_ADDRESS`], above the 32 bits of ARM numbers: keep it across runs. It comes from a
+/// literal pool or from two halves, like distances that later become addresses.
 const SMALL: u64 = 1 << 32;
 
-/// The bytes of a page, the address of which `adrp` makes.
+/// The size of a page in bytes; `adrp` loads the address of a page.
 const PAGE: u64 = 0x1000;
 
-/// What registers may hold where.
+/// The numbers that registers may hold at each place.
 pub(super) struct Tracker {
     convention: &'static Convention,
-    /// The numbers that are followed from run to run: those that may become addresses.
+    /// The range of numbers that are tracked from run to run, because they may become addresses.
     addresses: Range<u64>,
-    /// By start of a run, the numbers that arrive on edges from other runs.
+    /// The numbers that arrive on edges from other runs, by start of a run.
     starts: FxHashMap<Addr, Vec<Held>>,
-    /// By exit, the numbers behind it.
+    /// The numbers after each exit, by exit.
     exits: FxHashMap<ExitId, Vec<Held>>,
-    /// By function.
+    /// The spilled page addresses, by function.
     spills: FxHashMap<Addr, Spills>,
 }
 
 impl Tracker {
-    /// One for a machine that needs it.
+    /// Creates a tracker for a machine that needs it.
     pub(super) fn new(image: &Image) -> Option<Tracker> {
         let convention =
             Some(Convention::of(image.machine)).filter(|convention| convention.link.is_some())?;
         let (start, end) = image.memory();
-        // Position-independent code of ARM reads distances from its pools, which may be any number. The C library
-        // of a static program at a fixed address may be such code.
+        // Position-independent ARM code reads distances from its pools, which may be any number. The C library in a
+        // static program at a fixed address may be such code.
         let distances = image.machine == Machine::Arm;
         let addresses = if distances { LEAST_ADDRESS..u64::MAX } else { start & !0xfff..end };
         Some(Tracker {
@@ -78,19 +76,19 @@ impl Tracker {
     }
 }
 
-/// What the result of an instruction may be.
+/// The kind of an instruction's result.
 #[derive(Clone, Copy, PartialEq)]
 enum Made {
     /// An address.
     Address,
-    /// An address, if the program is always loaded there.
+    /// An address, if the program is not position-independent.
     Number,
-    /// No address by itself.
+    /// Not an address by itself.
     Part,
 }
 
 impl Code<'_> {
-    /// Registers may hold these numbers where a run begins that has been decoded.
+    /// Adds numbers that registers may hold at the beginning of a decoded run.
     pub(super) fn arrive_holding(&mut self, start: Addr, mut holding: Vec<Held>) {
         let most = self.most_numbers();
         let Some(tracker) = &mut self.tracker else { return };
@@ -126,7 +124,7 @@ impl Code<'_> {
         }
     }
 
-    /// Returns the target of an entry of the procedure linkage table if several instructions make the address of its slot.
+    /// Returns the target of a procedure linkage table entry if several instructions make the address of its slot.
     pub(super) fn linked_by_held(
         &self,
         at: Addr,
@@ -153,8 +151,8 @@ impl Code<'_> {
         }
     }
 
-    /// Takes the function whose address is in a slot of the global offset table, which an instruction reads or hands
-    /// out.
+    /// Adds the function whose address is in a slot of the global offset table, which an instruction reads or passes
+    /// on.
     fn read_slot(&mut self, at: Addr, slot: u64) {
         let image = self.image;
         let own = |loaded: &&Loaded| loaded.is_slot(Addr(slot)) && !loaded.is_linkage(at);
@@ -166,7 +164,7 @@ impl Code<'_> {
         }
     }
 
-    /// Takes the functions in the slots of a page, the address of which is not followed any more.
+    /// Adds the functions in the slots of a page whose address is no longer tracked.
     fn read_page(&mut self, page: u64) {
         let Some(loaded) = self.image.object_at(Addr(page)) else { return };
         let end = page.saturating_add(PAGE);
@@ -178,7 +176,7 @@ impl Code<'_> {
         }
     }
 
-    /// Control leaves a run while registers hold these numbers.
+    /// Records the numbers in registers when control leaves a run.
     pub(super) fn leave_holding(&mut self, exit: ExitId, holding: &[Held]) {
         let most = self.most_numbers();
         let Some(tracker) = &mut self.tracker else { return };
@@ -215,15 +213,15 @@ impl Code<'_> {
         }
     }
 
-    /// An exit leads to one more place.
+    /// Propagates an exit's numbers to another successor.
     pub(super) fn pass_on_held(&mut self, exit: ExitId, target: Addr) {
         let behind = self.tracker.as_ref().and_then(|tracker| tracker.exits.get(&exit));
         self.work.extend(behind.map(|held| Work::Holds(target, held.clone())));
     }
 
-    /// Goes over one instruction: takes the addresses of code that it makes, notes what data it reaches, and
-    /// keeps up to date what registers hold. With `fresh`, when the instruction is decoded for the first time, its own
-    /// constants count; later, only what is computed from numbers in `holding`.
+    /// Applies one instruction: records the code addresses that it makes and the data that it refers to, and updates
+    /// the numbers in registers. With `fresh`, the instruction is decoded for the first time and its own constants
+    /// count; later, only results computed from numbers in `holding` do.
     pub(super) fn follow_held(
         &mut self,
         (at, next): (Addr, Addr),
@@ -247,7 +245,7 @@ impl Code<'_> {
                         (Machine::Arm, Made::Address) => {}
                         _ => most = MAX_NUMBERS,
                     }
-                    // `add pc, pc, r3` is a jump, whose targets are no functions.
+                    // `add pc, pc, r3` is a jump, and its targets are not functions.
                     branches |= dst == TEMPORARY && kind == Made::Address;
                     (dst, combined, kind)
                 }
@@ -328,7 +326,7 @@ impl Code<'_> {
         }
     }
 
-    /// A vector is loaded, or something is done with an address that is not followed.
+    /// Handles a vector load, or an unsupported operation on an address.
     fn reach_unfollowed(&mut self, at: Addr, holding: &[Held]) {
         if let Some(operand) = self.memory_operand(at) {
             for number in self.addresses(&operand.address, holding, false) {
@@ -345,14 +343,14 @@ impl Code<'_> {
         self.tracker.as_ref().is_some_and(|tracker| tracker.convention.stack_pointer == reg)
     }
 
-    /// Whether an address is one in the frame.
+    /// Returns whether an address is in the frame.
     fn is_frame(&self, address: &Address, holding: &[Held]) -> bool {
         let is_frame =
             |reg| self.is_stack_pointer(reg) || numbers(holding, reg).any(|number| number == FRAME);
         address.base.is_some_and(is_frame)
     }
 
-    /// A number goes where it is not followed: as an argument, into memory, into a vector.
+    /// Handles a number that is no longer tracked: an argument, or a value stored in memory or in a vector.
     fn escape(&mut self, at: Addr, number: u64) {
         self.references.add(at, number, true);
         self.read_slot(at, number);
@@ -362,13 +360,13 @@ impl Code<'_> {
         }
     }
 
-    /// How many numbers a register is followed with.
+    /// Returns the maximum number of tracked numbers per register.
     fn most_numbers(&self) -> usize {
         if self.image.machine == Machine::Arm { MAX_CONSTANTS } else { MAX_NUMBERS }
     }
 
-    /// Stops following a number. On ARM, the number may be an address that nobody has taken; elsewhere, it may be a part
-    /// of a slot's address.
+    /// Stops tracking a number. On ARM, the number may be a function address that is not yet recorded; elsewhere, it
+    /// may be a part of a slot's address.
     fn lose(&mut self, at: Addr, number: u64) {
         if self.image.machine == Machine::Arm {
             self.escape(at, number);
@@ -376,7 +374,7 @@ impl Code<'_> {
         self.read_page(number);
     }
 
-    /// A call leaves its return address in a register; nobody calls it.
+    /// Removes the return address that a call leaves in a register: it is not called.
     fn but_return_address(&self, next: Addr, dst: Reg, mut made: Vec<u64>) -> Vec<u64> {
         let link = self.tracker.as_ref().and_then(|tracker| tracker.convention.link);
         made.retain(|&number| link != Some(dst) || number != next.0);
@@ -415,9 +413,9 @@ impl Code<'_> {
         }
     }
 
-    /// Notes addresses of AArch64 code in the middle of functions. A function without an entry in the unwinder's table
-    /// may begin there: `crt1.o` has one after the code of `_start`. With `is_set`, one instruction makes the addresses,
-    /// and the address of a page is a part of another one.
+    /// Records addresses of AArch64 code in the middle of functions. A function without an entry in the unwind table
+    /// may begin there: `crt1.o` has one after the code of `_start`. With `is_set`, one instruction makes the
+    /// addresses, and a page address is part of another address.
     fn note_inner(&mut self, at: Addr, made: &[u64], is_set: bool) {
         if self.image.machine != Machine::Aarch64 {
             return;
@@ -430,7 +428,7 @@ impl Code<'_> {
         }
     }
 
-    /// Whether an address that code makes is one of a function: not if it is in the middle of one, or of an
+    /// Returns whether an address in code is that of a function: not if it is in the middle of a function or of an
     /// instruction.
     fn is_function(&self, target: Addr) -> bool {
         self.is_beginning(target)
@@ -441,14 +439,14 @@ impl Code<'_> {
             })
     }
 
-    /// Whether an address is not known to be in the middle of a function.
+    /// Returns whether an address is not known to be in the middle of a function.
     fn is_beginning(&self, target: Addr) -> bool {
         let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
         self.image.is_code(target) && (!middle || self.image.is_function(target))
     }
 }
 
-/// Whether a register does not have this number yet, and has fewer than `most`.
+/// Returns whether a register does not have this number yet, and has fewer than `most`.
 fn may_add(known: &[Held], held: Held, most: usize) -> bool {
     let mut count = 0;
     for known in known.iter().filter(|known| known.0 == held.0) {
@@ -460,7 +458,7 @@ fn may_add(known: &[Held], held: Held, most: usize) -> bool {
     count < most
 }
 
-/// Tags a small number as one to keep across runs, see [`SMALL`].
+/// Tags a small number to be kept across runs, see [`SMALL`].
 fn keep_across_runs(number: &mut u64) {
     if *number < LEAST_ADDRESS {
         *number |= SMALL;

@@ -1,4 +1,4 @@
-//! Instructions, as they are decoded at an address.
+//! Instructions, decoded at an address.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::image::Addr;
 /// The opcode of `hlt`.
 const HALT: u8 = 0xf4;
 
-/// Reads instructions anywhere, and those of one piece of code without looking for the piece or making a decoder anew.
+/// A reader of instructions at any address; within one piece of code, it reuses its decoder.
 pub struct Reader<'a> {
     /// The addresses of the piece: from an instruction to the end of its segment.
     piece: Range<u64>,
@@ -19,7 +19,7 @@ pub struct Reader<'a> {
 }
 
 impl<'a> Code<'a> {
-    /// The instruction at an address; `None` if there is none.
+    /// Returns the instruction at an address; `None` if there is none.
     pub fn decode(&self, at: Addr) -> Option<Insn> {
         let is_code = self.image.is_code(at);
         let mut insn =
@@ -33,14 +33,14 @@ impl<'a> Code<'a> {
         Some(insn)
     }
 
-    /// A reader, which is fast from an instruction on.
+    /// Creates a reader, which is fast from an instruction on.
     pub fn reader(&self, start: Addr) -> Reader<'a> {
         let bytes = self.image.code_bytes(start);
         let first = self.image.first_byte(start).0;
         Reader { piece: first..first.saturating_add(bytes.len() as u64), reader: self.isa.reader(bytes) }
     }
 
-    /// Goes to an instruction. Returns its offset in the piece that is read then.
+    /// Seeks to an instruction. Returns its offset in the current piece.
     fn seek(&self, reader: &mut Reader<'a>, at: Addr) -> usize {
         let first = self.image.first_byte(at).0;
         if !reader.piece.contains(&first) {
@@ -49,7 +49,7 @@ impl<'a> Code<'a> {
         (first - reader.piece.start) as usize
     }
 
-    /// The instruction with its memory operand, and with its effects appended to `out`.
+    /// Returns the instruction with its memory operand, and appends its effects to `out`.
     pub(super) fn explain(
         &self,
         reader: &mut Reader<'a>,
@@ -74,8 +74,8 @@ impl<'a> Code<'a> {
         Some(explained)
     }
 
-    /// Whether an instruction is `hlt`, which the kernel alone may execute. C libraries have it where a program must not
-    /// go on (musl's `a_crash`).
+    /// Returns whether an instruction is `hlt`, which only the kernel may execute. C libraries use it to stop a program
+    /// (musl's `a_crash`).
     fn is_halt(&self, at: Addr) -> bool {
         let is_x86 = matches!(self.image.machine, Machine::I386 | Machine::X86_64);
         is_x86 && self.image.code_bytes(at).first() == Some(&HALT)
@@ -88,14 +88,14 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The effects of the instruction at an address.
+    /// Returns the effects of the instruction at an address.
     pub fn effects_at(&self, at: Addr) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.effects(at, &mut effects);
         effects
     }
 
-    /// The same.
+    /// Appends the effects of the instruction at an address to `out`, with a reader.
     pub fn read_effects(&self, reader: &mut Reader<'a>, at: Addr, out: &mut Vec<Effect>) {
         if self.thunks.is_empty() || !self.effects_through_thunk(at, out) {
             let offset = self.seek(reader, at);
@@ -103,17 +103,17 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The address of an instruction, and the condition that an instruction in front puts on it.
+    /// Returns the address of an instruction, combined with the condition of a preceding instruction on it.
     fn predicated(&self, at: Addr) -> u64 {
         self.predicates.get(&at).map_or(at.0, |&condition| arm::predicated(at.0, condition))
     }
 
-    /// The address that the instruction at an address reads or writes, if it says so.
+    /// Returns the memory operand of the instruction at an address, if it has an explicit one.
     pub fn memory_operand(&self, at: Addr) -> Option<MemoryOperand> {
         self.isa.memory_operand(self.image.code_bytes(at), at.0)
     }
 
-    /// The registers that the instruction at an address reads, as a set of bits.
+    /// Returns the registers that the instruction at an address reads, as bits.
     pub fn registers_read(&self, at: Addr) -> u64 {
         self.isa.registers_read(self.image.code_bytes(at), at.0)
     }

@@ -1,5 +1,5 @@
-//! The dataflow facts at one point of a program while it is explored: the constants in registers and in the words of the
-//! frame, see [`super::constants`].
+//! The dataflow facts at one point of a program during exploration: the constants in registers and in frame words, see
+//! [`super::constants`].
 
 use kflow::values::Element;
 use kisa::{Condition, Reg, low_mask};
@@ -8,16 +8,16 @@ use smallvec::{SmallVec, smallvec};
 use crate::abi::Convention;
 use crate::values::{Atom, ValueSet};
 
-/// How many words of a frame are remembered.
+/// Maximum number of frame words with facts.
 const MAX_WORDS: usize = 12;
 
-/// The numbers that something is one of.
+/// The possible numbers of a register or word.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct NumberSet {
     /// Numbers only.
     numbers: ValueSet,
-    /// Whether any of them was computed from what the caller passed. Only those are kept at the end of a run:
-    /// compilers have folded the branches on a function's own constants.
+    /// Whether any of them was computed from the caller's arguments. Only those are kept at the end of a run: compilers
+    /// have folded the branches on a function's own constants.
     pub(super) from_caller: bool,
 }
 
@@ -42,7 +42,7 @@ impl NumberSet {
         self.numbers.elements().iter().map(|atom| atom.offset)
     }
 
-    /// `f` of every number; `None` if it fails for one.
+    /// Returns `f` of every number; `None` if it fails for one.
     pub(super) fn each(&self, f: impl Fn(u64) -> Option<u64>) -> Option<NumberSet> {
         NumberSet::known(self.numbers.map(|atom| f(atom.offset).map(Atom::number)), self.from_caller)
     }
@@ -51,7 +51,7 @@ impl NumberSet {
         NumberSet::known(self.numbers.join(&other.numbers), self.from_caller || other.from_caller)
     }
 
-    /// `f` of every pair; `None` if it fails for one, or there are too many.
+    /// Returns `f` of every pair; `None` if it fails for one, or there are too many.
     pub(super) fn pairs(&self, other: &NumberSet, f: impl Fn(u64, u64) -> Option<u64>) -> Option<NumberSet> {
         let numbers = self.numbers.zip(&other.numbers, |a, b| f(a.offset, b.offset).map(Atom::number));
         NumberSet::known(numbers, self.from_caller || other.from_caller)
@@ -62,11 +62,11 @@ impl NumberSet {
     }
 }
 
-/// What a register holds.
+/// The known content of a register.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Constant {
     Numbers(NumberSet),
-    /// An address in the frame, so many bytes from where the stack pointer was when the function was entered.
+    /// An address in the frame: the offset in bytes from the stack pointer at the function's entry.
     Frame(i64),
 }
 
@@ -84,24 +84,24 @@ impl Word {
     }
 }
 
-/// Dataflow facts. What is not listed is unknown.
+/// Dataflow facts. Unlisted places are unknown.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Facts {
-    /// By register.
+    /// The facts by register.
     registers: SmallVec<[(Reg, Constant); 1]>,
-    /// By offset.
+    /// The facts by offset.
     frame: Vec<Word>,
-    /// Where the part of the frame begins that others may write to.
+    /// The offset from which on other code may write to the frame.
     exposed: i64,
 }
 
 impl Facts {
-    /// Nothing.
+    /// Creates empty facts.
     pub(crate) fn nothing() -> Facts {
         Facts { registers: SmallVec::new(), frame: Vec::new(), exposed: i64::MIN }
     }
 
-    /// The facts at the start of the callee; `frame` is its register if frames are followed.
+    /// Returns the facts at the start of the callee; `stack_pointer` is its register if frames are tracked.
     pub(super) fn in_callee(&self, convention: &Convention, stack_pointer: Option<Reg>) -> Facts {
         let mut known = Facts { exposed: 0, ..Facts::nothing() };
         for (register, content) in &self.registers {
@@ -123,18 +123,18 @@ impl Facts {
         self.registers.is_empty() && self.frame.is_empty() && self.exposed == i64::MIN
     }
 
-    /// Addresses in the frame are of use only beside numbers: without any of these, forgets everything.
+    /// Forgets frame addresses if there are no numbers: they are useless without any.
     fn simplify(&mut self) {
         if !self.has_numbers() && !self.has_frame() {
             *self = Facts::nothing();
         }
     }
 
-    /// The facts of the caller after a call.
+    /// Returns the caller's facts after a call.
     pub(super) fn behind_call(&self, convention: &Convention) -> Facts {
         let mut known = self.clone();
         known.registers.retain(|(register, _)| !convention.scratch.contains(register));
-        // What the callee is given on the stack is its own.
+        // The callee owns its stack arguments.
         match known.register(convention.stack_pointer) {
             Some(&Constant::Frame(top)) => known.frame.retain(|word| word.offset > top),
             _ => known.frame.clear(),
@@ -143,7 +143,7 @@ impl Facts {
         known
     }
 
-    /// A tail call: what is in the registers for arguments comes from the caller from here on.
+    /// Handles a tail call: the argument registers come from the caller from here on.
     pub(super) fn enter_by_jump(&mut self, convention: &Convention) {
         for (register, content) in &mut self.registers {
             if let (Constant::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
@@ -153,7 +153,7 @@ impl Facts {
         self.keep_from_caller();
     }
 
-    /// Drops what is not kept at the end of a run, see [`NumberSet::from_caller`].
+    /// Drops the facts that are not kept at the end of a run, see [`NumberSet::from_caller`].
     pub(super) fn keep_from_caller(&mut self) {
         self.registers.retain(|(_, content)| match content {
             Constant::Numbers(numbers) => numbers.from_caller,
@@ -162,7 +162,7 @@ impl Facts {
         self.simplify();
     }
 
-    /// Narrows the facts to a branch that was taken, or was not.
+    /// Narrows the facts by the outcome of a branch.
     pub(super) fn learn(&mut self, learnt: &BranchFact, taken: bool) {
         let &BranchFact { register, right, width, condition } = learnt;
         let condition = if taken { condition } else { condition.inverse() };
@@ -182,7 +182,7 @@ impl Facts {
         self.registers.iter().any(|(_, content)| matches!(content, Constant::Numbers(_)))
     }
 
-    /// Registers, as bits, hold something else, but for addresses in the frame.
+    /// Forgets the numbers in registers (as bits), but not frame addresses.
     pub(crate) fn forget(&mut self, registers: u64) {
         self.registers.retain(|(register, content)| {
             matches!(content, Constant::Frame(_)) || registers >> register.0 & 1 == 0
@@ -198,7 +198,7 @@ impl Facts {
         self.frame.clear();
     }
 
-    /// The numbers that a register is known to hold one of.
+    /// Returns the possible numbers of a register, if known.
     pub(super) fn numbers_in(&self, register: Reg) -> Option<&NumberSet> {
         match self.register(register)? {
             Constant::Numbers(numbers) => Some(numbers),
@@ -206,7 +206,7 @@ impl Facts {
         }
     }
 
-    /// The registers of which it is known just which number they hold, and that number.
+    /// Returns the registers with exactly one known number, and that number.
     pub(crate) fn numbers(&self) -> impl Iterator<Item = (Reg, u64)> {
         self.registers
             .iter()
@@ -228,7 +228,7 @@ impl Facts {
         }
     }
 
-    /// Others may write to the frame from here on.
+    /// Exposes the frame to other code from here on.
     pub(super) fn expose(&mut self, offset: i64) {
         self.exposed = self.exposed.min(offset);
         let exposed = self.exposed;
@@ -250,7 +250,7 @@ impl Facts {
         word.numbers.each(|number| Some(number & low_mask(width)))
     }
 
-    /// Whether joining `other` into these facts would change nothing.
+    /// Returns whether joining `other` into these facts would change nothing.
     pub(crate) fn covers(&self, other: &Facts) -> bool {
         self.exposed <= other.exposed
             && self.registers.iter().all(|(register, mine)| match (mine, other.register(*register)) {
@@ -264,7 +264,7 @@ impl Facts {
             })
     }
 
-    /// Joins with the facts on another edge. With `widen`, what differs is forgotten at once.
+    /// Joins with the facts on another edge. With `widen`, differing facts are forgotten at once.
     pub(crate) fn join(&mut self, other: &Facts, widen: bool) {
         let mut lost: SmallVec<[i64; 2]> = smallvec![other.exposed];
         let kept = |mine: &mut NumberSet, theirs: &NumberSet| {
@@ -274,7 +274,7 @@ impl Facts {
         self.registers.retain(|(register, mine)| match (mine, other.register(*register)) {
             (Constant::Numbers(mine), Some(Constant::Numbers(theirs))) => kept(mine, theirs),
             (Constant::Frame(mine), Some(Constant::Frame(theirs))) if *mine == *theirs => true,
-            // A pointer that walks may walk down.
+            // A moving pointer may move down.
             (Constant::Frame(_), Some(Constant::Frame(_))) => {
                 lost.push(i64::MIN);
                 false
@@ -300,13 +300,13 @@ impl Facts {
     }
 }
 
-/// What a conditional branch tells about a register.
+/// The fact that a conditional branch implies about a register.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct BranchFact {
     pub(super) register: Reg,
-    /// What it is compared with.
+    /// The number that it is compared with.
     pub(super) right: u64,
     pub(super) width: u8,
-    /// What holds where the branch is taken.
+    /// The condition under which the branch is taken.
     pub(super) condition: Condition,
 }

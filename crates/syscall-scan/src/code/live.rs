@@ -1,20 +1,19 @@
-//! Which data code that can run can read, and so which pointers in data count.
+//! The data that reachable code can read, and therefore the pointers in data that count.
 //!
-//! A function behind a pointer in data can be called once something that can run can read the pointer. To read
-//! it takes the address of the variable that the pointer is in: code that can run makes it
-//! ([`super::uses`]), or other data that can be read holds it.
+//! A function with its address in data can be called once reachable code can read the pointer. That requires the
+//! address of the variable around the pointer: reachable code loads it ([`super::uses`]), or other readable data
+//! contains it.
 //!
-//! What is assumed of compiled code is what C says of pointers, and how compilers use them:
+//! The assumptions about compiled code are the rules of C for pointers, and their use by compilers:
 //!
-//! - an address within a variable leads to this variable only. Without sizes of variables, it leads to everything up
-//!   to the next variable of known size or the end of the section: variables are named by their first byte, or a later
-//!   one that is used;
-//! - the address of the end of a variable leads to the variable where the function that makes it counts down from
-//!   it;
-//! - where code adds an unknown index to an address, the variable may begin up to [`MAX_BIAS`] bytes behind it,
-//!   or [`SMALL_BIAS`] where one that is known begins just there.
+//! - An address within a variable reaches only this variable. If the sizes of variables are unknown, it reaches
+//!   everything up to the next variable of known size or the end of the section, because code refers to a variable by
+//!   its first byte or a later one.
+//! - The address of the end of a variable reaches the variable if the function that loads it counts down from it.
+//! - If code adds an unknown index to an address, the variable may begin up to [`MAX_BIAS`] bytes after it, or
+//!   [`SMALL_BIAS`] bytes if a known variable begins at the address.
 //!
-//! Variables that linkers collect in sections, to be walked from the first to the last one, are taken for one
+//! Variables that linkers collect in sections, to be walked from the first to the last one, are treated as one
 //! variable, see [`crate::image::Variables`].
 
 use std::collections::BTreeMap;
@@ -29,35 +28,35 @@ use super::{Activity, Code, ExitKind};
 use crate::abi::Convention;
 use crate::image::{Addr, MAX_BIAS, SMALL_BIAS};
 
-/// How an instruction names an address.
+/// The way in which an instruction refers to an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum How {
-    /// It reads or writes so many bytes there.
+    /// It reads or writes this number of bytes there.
     Direct(u8),
-    /// It leaves the address in a register.
+    /// It loads the address into a register.
     Register(Reg),
     /// It stores the address.
     Stored,
-    /// It adds something unknown.
+    /// It adds an unknown value.
     Indexed,
 }
 
-/// The data that can be read, as far as it is known.
+/// The data known to be readable.
 #[derive(Default)]
 pub(super) struct Live {
     /// Ranges without overlaps: the end of each by its start.
     ranges: BTreeMap<u64, u64>,
-    /// Addresses with the instructions that name them, which have not been looked at.
+    /// Unprocessed addresses with the instructions that refer to them.
     named: Vec<(Addr, Addr, How)>,
-    /// Distances from a global offset table that is not known so far, likewise.
+    /// Unprocessed distances from a global offset table whose address is not yet known.
     distances: Vec<(i64, Addr, How)>,
-    /// Addresses that instructions leave in registers, which may turn out to be used for more.
+    /// Addresses that instructions load into registers, which may have further uses later.
     registers: Vec<(Addr, Addr, Reg)>,
-    /// Addresses of functions that are in registers.
+    /// Addresses of functions in registers.
     functions: Vec<FunctionWord>,
-    /// The calls through them, with what they call.
+    /// The calls through these registers, with their callees.
     calls: FxHashSet<(Addr, Addr)>,
-    /// The first addresses of variables that are named, with the first instruction of the function.
+    /// The first addresses of variables that code refers to, with the first instruction of the function.
     beginnings: FxHashSet<(Addr, Addr)>,
 }
 
@@ -66,15 +65,14 @@ pub(super) struct Live {
 struct FunctionWord {
     word: Addr,
     target: Addr,
-    /// The instruction that reads it,
+    /// The instruction that reads it.
     at: Addr,
-    /// and where it puts it.
+    /// The register that receives it.
     register: Reg,
 }
 
 impl Live {
-    /// Adds a range. Returns the parts of it that are new. A range that ends before it begins, as damaged tables make
-    /// some, is empty.
+    /// Adds a range. Returns its new parts. A range that ends before it begins, as in some damaged tables, is empty.
     fn add(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let mut new = Vec::new();
         if range.is_empty() {
@@ -114,9 +112,9 @@ impl Live {
 }
 
 impl Code<'_> {
-    /// Notes the addresses of data that an instruction names.
+    /// Records the data addresses that an instruction refers to.
     pub(super) fn note_data(&mut self, at: Addr, effects: &[Effect], operand: Option<MemoryOperand>) {
-        // A branch through a constant word is an edge of its own.
+        // A branch through a constant word is a separate edge.
         if self.is_blind() || self.linked(at, effects).is_some() {
             return;
         }
@@ -133,7 +131,7 @@ impl Code<'_> {
                 }
                 Effect::Binary { op, left, right, .. } => {
                     in_memory |= self.note_value(at, left, How::Indexed);
-                    // Subtracting an address from another one leads nowhere.
+                    // Subtracting an address from another one does not reach data.
                     if op != BinaryOp::Sub || matches!(right, Value::Load { .. }) {
                         in_memory |= self.note_value(at, right, How::Indexed);
                     }
@@ -141,7 +139,7 @@ impl Code<'_> {
                         self.note_distance(at, i64::from(distance as u32 as i32), How::Indexed);
                     }
                 }
-                // Nor does comparing them.
+                // Neither does comparing them.
                 Effect::Compare { .. } | Effect::CompareZero { .. } | Effect::BranchIfCompared { .. } => {
                     for (from, width) in effect.memory_read() {
                         self.note_address(at, &from, How::Direct(width));
@@ -173,7 +171,7 @@ impl Code<'_> {
         }
     }
 
-    /// Notes a pointer that an instruction reads from a constant word, as from the global offset table. Returns
+    /// Records a pointer that an instruction reads from a constant word, such as a global offset table slot. Returns
     /// whether it is one.
     fn note_pointer(&mut self, at: Addr, register: Reg, value: Value, width: u8) -> bool {
         let Value::Load {
@@ -201,7 +199,7 @@ impl Code<'_> {
         match value {
             Value::Const(number) => {
                 self.note_named(at, number, how);
-                // To be added to the address of the global offset table later, perhaps.
+                // The address of the global offset table may be added later.
                 self.note_distance(at, i64::from(number as u32 as i32), How::Stored);
             }
             Value::Load { from, width } => self.note_address(at, &from, How::Direct(width)),
@@ -224,7 +222,7 @@ impl Code<'_> {
         }
     }
 
-    /// Notes what may be a distance from the global offset table.
+    /// Records a possible distance from the global offset table.
     fn note_distance(&mut self, at: Addr, distance: i64, how: How) {
         if self.image.machine == Machine::I386 {
             self.live.distances.push((distance, at, how));
@@ -233,7 +231,7 @@ impl Code<'_> {
 
     fn note_named(&mut self, at: Addr, number: u64, how: How) {
         let address = Addr(self.image.wrap(number));
-        // What `__tls_get_addr` is given is a pointer to two words about a thread-local variable.
+        // The argument of `__tls_get_addr` is a pointer to two words about a thread-local variable.
         if self.image.is_near_data(address) && !self.image.is_number_slot(address) {
             self.note_beginning(address, at);
             self.note_base(address);
@@ -241,18 +239,17 @@ impl Code<'_> {
         }
     }
 
-    /// Whether it takes several instructions to name an address of data, so that it is not seen which one they
-    /// name.
+    /// Returns whether data addresses take several instructions, so that references to data are not recognised.
     fn is_blind(&self) -> bool {
         matches!(self.image.machine, Machine::Arm | Machine::Aarch64)
     }
 
-    /// Says that code which can run may read the variable at an address, or whatever lies there.
+    /// Makes the variable at an address readable by reachable code.
     pub fn open(&mut self, address: Addr) {
         self.live.named.push((address, address, How::Stored));
     }
 
-    /// Takes the pointers in data that code can read by now. Returns whether any are new.
+    /// Adds the pointers in data that code can read so far. Returns whether any is new.
     pub fn read_data(&mut self) -> bool {
         if self.is_blind() {
             return self.take_pointers();
@@ -271,13 +268,13 @@ impl Code<'_> {
             }
         }
         self.read_ranges(ranges);
-        // Where sizes are not known, the lowest address leads to most.
+        // Without known sizes, the lowest address reaches the most.
         self.live.registers.sort_unstable_by_key(|&(address, ..)| address);
         for (address, at, register) in std::mem::take(&mut self.live.registers) {
             let mut most = self.indexed(address, at);
             most.push(self.image.variable_before(address));
             if !most.iter().any(|range| self.is_news(range)) {
-                continue; // whatever is done with it
+                continue; // no use of the address matters
             }
             let uses = self.uses(at, register, convention);
             let accessed = uses.accesses.iter().map(|&(distance, width)| {
@@ -285,7 +282,7 @@ impl Code<'_> {
                 start..start.saturating_add(width.into())
             });
             let mut ranges: Vec<Range<u64>> = accessed.collect();
-            // How far the end of a section is from something is asked to know whether that is in it.
+            // The distance to the end of a section is compared to check whether an address is in the section.
             let is_end = self.image.ends_section(address) && !uses.escapes && uses.accesses.is_empty();
             if (uses.escapes || uses.indexed) && !is_end {
                 ranges.push(self.image.pointed_variable(address));
@@ -305,8 +302,8 @@ impl Code<'_> {
         self.work.len() > before
     }
 
-    /// Finds the calls of a function whose address an instruction reads from a constant word. If the address is
-    /// only called, it is known who does.
+    /// Finds the calls of a function whose address an instruction reads from a constant word. If the address is only
+    /// called, its callers are known.
     fn follow_function(&mut self, function: FunctionWord, convention: &'static Convention) {
         let FunctionWord { word, target, at, register } = function;
         let uses = self.uses(at, register, convention);
@@ -335,18 +332,18 @@ impl Code<'_> {
         }
     }
 
-    /// Whether the function of an instruction names the beginning of a variable.
+    /// Returns whether the function of an instruction refers to the beginning of a variable.
     fn is_named_near(&self, variable: &Range<u64>, at: Addr) -> bool {
         let function = self.image.extent_around(at).map_or(at, |extent| extent.start);
         self.live.beginnings.contains(&(Addr(variable.start), function))
     }
 
-    /// Whether there are pointers in a range that have not been taken.
+    /// Returns whether a range contains pointers that have not been added.
     fn is_news(&self, range: &Range<u64>) -> bool {
         !self.live.has_all(range) && self.image.pointers(range.clone()).next().is_some()
     }
 
-    /// Turns distances from global offset tables into addresses, where it is known by now where the table is.
+    /// Turns distances from global offset tables into addresses, if the table is known by now.
     fn place_distances(&mut self, ranges: &mut Vec<Range<u64>>) {
         let image = self.image;
         for (distance, at, how) in std::mem::take(&mut self.live.distances) {
@@ -356,41 +353,41 @@ impl Code<'_> {
             };
             let address = Addr(image.wrap(table.0.wrapping_add_signed(distance)));
             let in_table = image.object_at(address).is_some_and(|loaded| loaded.is_slot(address));
-            // How far other objects are is known to nobody.
+            // The distance to other objects is unknown.
             let object = image.object_index(address);
             let is_own = object.is_none_or(|object| Some(object) == image.object_index(at));
-            // Nobody makes pointers to the table's words.
+            // No code makes pointers to the table's words.
             if is_own && (matches!(how, How::Direct(_)) || !in_table) {
                 self.note_named(at, address.0, how);
             }
         }
-        // Position-independent code of which it is not known where it counts from may read anything.
+        // Position-independent code with an unknown base may read anything.
         let lost = self.live.distances.iter().filter(|(_, at, _)| !image.is_fixed(*at));
         ranges.extend(lost.filter_map(|&(_, at, _)| image.object_at(at)).flat_map(|loaded| loaded.data()));
     }
 
-    /// What can be read of the objects that are loaded by now without being named.
+    /// Adds the data of newly loaded objects that can be read without a reference.
     fn open_objects(&mut self, ranges: &mut Vec<Range<u64>>) {
         for (index, loaded) in self.image.objects.iter().enumerate() {
             if self.active[index] != Activity::Loaded {
                 continue;
             }
             self.active[index] = Activity::Counts;
-            // What looks for functions by their names may look for variables as well.
+            // Code that looks up functions by name may look up variables as well.
             if !loaded.at_start || loaded.whole {
                 ranges.extend(loaded.data());
             }
-            // Every thread gets a copy of its variables, made by whoever starts it.
+            // The code that starts a thread copies the thread-local variables.
             ranges.extend(loaded.thread_local());
         }
     }
 
-    /// The data that an address may lead to that is used with an index.
+    /// Returns the data that an indexed address may reach.
     fn indexed(&self, address: Addr, at: Addr) -> Vec<Range<u64>> {
         let own = self.image.pointed_variable(address);
         let bias = match self.image.known_variable(address) {
             Some(known) if known.start == address.0 => SMALL_BIAS,
-            // A member of the first element of an array, which the function names as well.
+            // A member of the first element of an array whose beginning the function refers to as well.
             Some(known) if known.end - address.0 > SMALL_BIAS && self.is_named_near(&known, at) => 0,
             _ => MAX_BIAS,
         };
@@ -402,7 +399,7 @@ impl Code<'_> {
                 next = self.image.next_object(Addr(next)).map_or(end, |start| start.0);
                 continue;
             };
-            // Words of the global offset table are read by name.
+            // Code refers to words of the global offset table by name.
             if loaded.is_slot(Addr(next)) {
                 next = self.image.pointed_variable(Addr(next)).end;
                 continue;
@@ -414,7 +411,7 @@ impl Code<'_> {
         ranges
     }
 
-    /// Takes the pointers in ranges of data, and in all that they lead to.
+    /// Adds the pointers in ranges of data, and in all data that they reach.
     fn read_ranges(&mut self, mut ranges: Vec<Range<u64>>) {
         while let Some(range) = ranges.pop() {
             for new in self.live.add(range) {
@@ -423,7 +420,7 @@ impl Code<'_> {
         }
     }
 
-    /// Takes the pointers in a range of data.
+    /// Adds the pointers in a range of data.
     fn read_pointers(&mut self, range: Range<u64>, ranges: &mut Vec<Range<u64>>) {
         let image = self.image;
         for (word, target) in image.pointers(range) {

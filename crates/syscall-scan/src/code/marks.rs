@@ -1,4 +1,4 @@
-//! Facts about each byte of code, indexed by address: exploration and the functions built from it need little else.
+//! Facts about each byte of code, by address: exploration and the functions built from it need little else.
 
 use std::collections::hash_map;
 
@@ -9,11 +9,11 @@ use super::ExitId;
 use crate::image::{Addr, Image};
 
 /// Facts about each byte of code: the length of an instruction that starts there, and whether it is an exit, the start
-/// of a run, or may be the start of a function.
+/// of a run, or possibly the start of a function.
 pub(super) struct Marks {
     ranges: Vec<MarkedRange>,
     runs: Vec<Run>,
-    /// The runs where control runs out of the code, which are nothing but their exits.
+    /// The runs outside of the code, which consist only of their exits.
     outside: FxHashMap<Addr, RunId>,
 }
 
@@ -27,12 +27,12 @@ impl RunId {
     }
 }
 
-/// A straight piece of code.
+/// A straight-line piece of code.
 pub(super) struct Run {
     pub(super) start: Addr,
-    /// The exits that lead to it, calls left out.
+    /// The exits that lead to it, except calls.
     pub(super) incoming: SmallVec<[ExitId; 4]>,
-    /// Its exit, once it is decoded; and that of its first instruction, if it is one.
+    /// Its exit, once it is decoded; before that, the exit at its first instruction, if there is one.
     exit: Option<ExitId>,
     is_decoded: bool,
 }
@@ -41,25 +41,26 @@ pub(super) struct Run {
 struct MarkedRange {
     start: u64,
     marks: Vec<u8>,
-    /// Where a run begins, its number; at other exits, theirs. Pages of code that is not reached stay untouched.
+    /// The number of the run that begins at a byte, or of another exit there. Pages of unreached code are never
+    /// written.
     numbers: Vec<u32>,
 }
 
 const LENGTH: u8 = 0x0f;
 const EXIT: u8 = 0x10;
-/// A run begins, which has been decoded: it ends those that come from in front of it.
+/// The start of a decoded run, which ends the preceding runs.
 const START: u8 = 0x20;
 const ENTRY: u8 = 0x40;
-/// A run begins.
+/// The start of a run.
 const RUN: u8 = 0x80;
 
-/// The length of the instruction that a mark is of, if there is one.
+/// Returns the length of the instruction at a mark, if there is one.
 fn length(mark: u8) -> Option<u64> {
     Some(u64::from(mark & LENGTH)).filter(|&length| length > 0)
 }
 
 impl Marks {
-    /// Nothing known so far.
+    /// Creates empty marks.
     pub(super) fn new(image: &Image) -> Marks {
         let range = |range: &std::ops::Range<u64>| {
             let size = image.bytes_in(range).len();
@@ -85,22 +86,22 @@ impl Marks {
         }
     }
 
-    /// Notes that a function may begin at an address.
+    /// Records that a function may begin at an address.
     pub(super) fn set_entry(&mut self, at: Addr) {
         self.set(at, ENTRY);
     }
 
-    /// Whether a function may begin at an address; any may outside of the code.
+    /// Returns whether a function may begin at an address; always true outside of the code.
     pub(super) fn may_be_entry(&self, at: Addr) -> bool {
         self.find(at).is_none_or(|mark| mark & ENTRY != 0)
     }
 
-    /// Notes an instruction of so many bytes.
+    /// Records the length of an instruction in bytes.
     pub(super) fn set_length(&mut self, at: Addr, length: u8) {
         self.set(at, length & LENGTH);
     }
 
-    /// Notes an exit.
+    /// Records an exit.
     pub(super) fn set_exit(&mut self, at: Addr, exit: ExitId) {
         let Some((range, offset)) = self.place(at) else {
             let run = self.run_from(at);
@@ -115,7 +116,7 @@ impl Marks {
         }
     }
 
-    /// The run that begins at an address, and from now on does.
+    /// Returns the run that begins at an address, which is added if it is new.
     pub(super) fn run_from(&mut self, start: Addr) -> RunId {
         let new = RunId(self.runs.len() as u32);
         let mut run = Run { start, incoming: SmallVec::new(), exit: None, is_decoded: false };
@@ -138,42 +139,42 @@ impl Marks {
         new
     }
 
-    /// The run that begins at an address, if one does.
+    /// Returns the run that begins at an address, if any.
     pub(super) fn run_at(&self, start: Addr) -> Option<RunId> {
         let Some((range, offset)) = self.place(start) else { return self.outside.get(&start).copied() };
         let MarkedRange { marks, numbers, .. } = &self.ranges[range];
         (marks[offset] & RUN != 0).then(|| RunId(numbers[offset]))
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     pub(super) fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// A run.
+    /// Returns a run.
     pub(super) fn run(&self, run: RunId) -> &Run {
         &self.runs[run.get()]
     }
 
-    /// Notes that an exit leads to a run.
+    /// Records that an exit leads to a run.
     pub(super) fn set_incoming(&mut self, run: RunId, from: ExitId) {
         self.runs[run.get()].incoming.push(from);
     }
 
-    /// Notes that a run has been decoded, and the exit that it ends with.
+    /// Records that a run has been decoded, and its exit.
     pub(super) fn set_decoded(&mut self, run: RunId, exit: ExitId) {
         self.set(self.run(run).start, START);
         let run = &mut self.runs[run.get()];
         (run.exit, run.is_decoded) = (Some(exit), true);
     }
 
-    /// The exit of a run, once it has been decoded.
+    /// Returns the exit of a run, once it has been decoded.
     pub(super) fn exit_of(&self, run: RunId) -> Option<ExitId> {
         let run = self.run(run);
         run.exit.filter(|_| run.is_decoded)
     }
 
-    /// The exit at an instruction, or in front of bytes that are none.
+    /// Returns the exit at an instruction, or before invalid bytes.
     pub(super) fn exit_at(&self, at: Addr) -> Option<ExitId> {
         let Some((range, offset)) = self.place(at) else {
             return self.outside.get(&at).and_then(|&run| self.run(run).exit);
@@ -186,18 +187,17 @@ impl Marks {
         }
     }
 
-    /// The exit of the run that begins at an address, once it has been decoded.
+    /// Returns the exit of the run that begins at an address, once it has been decoded.
     pub(super) fn exit_of_run(&self, start: Addr) -> Option<ExitId> {
         self.exit_of(self.run_at(start)?)
     }
 
-    /// The length of the instruction at an address, if it can run.
+    /// Returns the length of the instruction at an address, if it is reachable.
     pub(super) fn length(&self, at: Addr) -> Option<u64> {
         self.find(at).and_then(length)
     }
 
-    /// Goes from an instruction to the next one as long as they only lead there. Returns where that ends, and
-    /// whether it is because a run begins there.
+    /// Follows instructions as long as each leads only to the next. Returns the end, and whether a run begins there.
     pub(super) fn straight(&self, start: Addr) -> (Addr, bool) {
         let Some((range, first)) = self.place(start) else { return (start, false) };
         let marks = &self.ranges[range].marks[first..];
@@ -215,7 +215,7 @@ impl Marks {
         (start.plus(offset as u64), false)
     }
 
-    /// Whether any instruction starts between two addresses.
+    /// Returns whether any instruction starts between two addresses.
     pub(super) fn any(&self, start: Addr, end: Addr) -> bool {
         let Some((range, offset)) = self.place(start) else { return false };
         let marks = &self.ranges[range].marks[offset..];

@@ -1,19 +1,17 @@
-//! The code that can run: decoded recursively from where the program starts.
+//! The reachable code: decoded recursively from the program's entry.
 //!
-//! Exploration works with *runs*: straight pieces of code from a branch target to the next instruction that
-//! does not simply go on, its *exit*. A run never changes once it is decoded, whatever is found out later
-//! about branches into its middle, so that nothing has to be split or redone; basic blocks and functions
-//! are views that [`Function`] makes of runs when somebody asks.
+//! Exploration works with *runs*: straight-line code from a branch target to the next instruction that does not fall
+//! through, its *exit*. A decoded run never changes, even if later branches lead into its middle, so that nothing has
+//! to be split or redone. Basic blocks and functions are views of runs, which [`Function`] builds on demand.
 //!
-//! Two rules keep out code that cannot run:
+//! Two rules exclude unreachable code:
 //!
-//! - the instruction after a call is reached once the callee is known to return, so that what happens to
-//!   follow `call abort` is not;
-//! - code whose address is taken is reached once code that can run takes the address, or data that such code
-//!   can read holds it.
+//! - The instruction after a call is reached once the callee is known to return. Code after `call abort` is therefore
+//!   not reached.
+//! - Address-taken code is reached once reachable code loads the address, or data that such code can read contains it.
 //!
-//! So is the successor of a branch that constants rule out, until it becomes feasible (`constants`), and some code of
-//! the C library that runs only if other code does (`deferred`).
+//! Two more cases are deferred: the successor of a branch that constants rule out, until it becomes feasible
+//! (`constants`), and some code of the C library that runs only if other code does (`deferred`).
 
 mod changes;
 mod constants;
@@ -65,22 +63,22 @@ pub struct Exit {
     pub at: Addr,
     /// The address after it.
     pub next: Addr,
-    /// What it does.
+    /// Its kind.
     pub kind: ExitKind,
-    /// Whether it is conditional, and otherwise continues with the next instruction. (A direct jump says so by its
-    /// successors.)
+    /// Whether it is conditional, and otherwise continues with the next instruction. (A direct jump shows that by its
+    /// successors instead.)
     pub conditional: bool,
     /// The successors within the function, or of a tail call.
     pub successors: SmallVec<[Addr; 2]>,
-    /// Whether control can come from here to a return.
+    /// Whether control can reach a return from here.
     returns: Returns,
     /// The runs that end here.
     runs: SmallVec<[RunId; 4]>,
-    /// The calls of a function that begins with one of `runs`, which wait to learn whether it returns.
+    /// The calls of a function that begins with one of `runs` and is not yet known to return.
     waiting: SmallVec<[ExitId; 4]>,
 }
 
-/// The ways to end a run.
+/// The kinds of exits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExitKind {
     /// A direct jump, conditional or not.
@@ -93,20 +91,20 @@ pub enum ExitKind {
     IndirectJump,
     /// A return.
     Return,
-    /// Control goes nowhere: a trap, or bytes that are no instruction.
+    /// A dead end: a trap, or invalid bytes.
     Stop,
 }
 
-/// Whether and how a function returns. Only ever grows.
+/// Whether and how a function returns. The value only ever grows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Returns {
-    /// It does not, as far as is known.
+    /// Not at all, as far as is known.
     No,
     /// Through a computed jump, which may be a tail call.
     Somehow,
-    /// By an instruction that takes this many bytes of arguments off the stack.
+    /// By an instruction that pops this number of argument bytes.
     Popping(u32),
-    /// In several ways that leave the stack pointer at different places.
+    /// In several ways with different stack pointers.
     Varying,
 }
 
@@ -119,50 +117,50 @@ impl Returns {
     }
 }
 
-/// Who says that an address is one of code that may be called.
+/// The place that makes code callable by its address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Taken {
-    /// The kernel starts the program there.
+    /// The program's start, to which the kernel jumps.
     Start,
-    /// This instruction computes the address.
+    /// An instruction that computes the address.
     Code(Addr),
-    /// This word of data holds it.
+    /// A word of data that holds the address.
     Data(Addr),
-    /// The unwinder jumps there.
+    /// The unwinder, which jumps there.
     Unwinder,
-    /// It is looked up by name, by this instruction or by whoever names this string.
+    /// A look-up by name, by this instruction or by code that refers to this string.
     Named(Addr),
 }
 
-/// A place where functions begin.
+/// The beginning of a function.
 #[derive(Debug, Default)]
 pub struct Entry {
     /// Direct calls.
     pub callers: Vec<ExitId>,
-    /// The places that make its address known, which is to say that it may be called from anywhere.
+    /// The places that expose its address, so that it may be called from anywhere.
     pub taken: Vec<Taken>,
-    /// The same, to be found at once: an address may be taken at a hundred thousand places.
+    /// The same as a set: an address may be taken at a hundred thousand places.
     takers: FxHashSet<Taken>,
     /// Whether the procedure linkage table of some object jumps there.
     linked: bool,
 }
 
 impl Entry {
-    /// Notes a place that makes its address known.
+    /// Adds a place that exposes its address.
     fn take(&mut self, by: Taken) {
         if self.takers.insert(by) {
             self.taken.push(by);
         }
     }
 
-    /// Forgets a place again.
+    /// Removes a place.
     fn release(&mut self, by: Taken) {
         if self.takers.remove(&by) {
             self.taken.retain(|&taken| taken != by);
         }
     }
 
-    /// Whether the unwinder is all that gets there.
+    /// Returns whether only the unwinder reaches it.
     pub fn is_landing_pad(&self) -> bool {
         !self.linked && self.callers.is_empty() && self.taken.iter().all(|by| *by == Taken::Unwinder)
     }
@@ -171,100 +169,100 @@ impl Entry {
 /// Whether an object is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Activity {
-    /// It is not, as far as is known.
+    /// Not loaded, as far as is known.
     No,
-    /// It is.
+    /// Loaded.
     Loaded,
-    /// It is, and the pointers in its data have been taken.
+    /// Loaded, and the pointers in its data have been added.
     Counts,
 }
 
-/// All code that can run.
+/// All reachable code.
 pub struct Code<'a> {
     /// The program.
     pub image: &'a Image,
     isa: &'static dyn Isa,
-    /// The instructions that enter the kernel, in the order in which they were found.
+    /// The instructions that enter the kernel, in order of discovery.
     pub sites: Vec<Addr>,
     exits: Vec<Exit>,
-    /// Those of them that are computed jumps.
+    /// The exits that are computed jumps.
     computed_jumps: Vec<ExitId>,
     entries: FxHashMap<Addr, Entry>,
     marks: Marks,
     work: Vec<explore::Work>,
     taken: taken::Candidates,
     references: references::Recorder<'a>,
-    /// The instructions that `it` of Thumb makes conditional, with the machine's number of the condition.
+    /// The instructions that an `it` of Thumb code makes conditional, with the machine's number of the condition.
     predicates: FxHashMap<Addr, u8>,
-    /// What compilers put in the place of computed branches and returns.
+    /// The compilers' replacements of computed branches and returns.
     thunks: thunks::Thunks,
-    /// What registers hold, where one instruction cannot make an address.
+    /// The numbers in registers, on machines where one instruction cannot load an address.
     tracker: Option<held::Tracker>,
-    /// What has changed since [`Code::take_changed`] was called last.
+    /// The changes since the last call of [`Code::take_changed`].
     changes: changes::Changes,
     /// Words of data that belong to jump tables.
     claimed: FxHashSet<Addr>,
     /// Tables of distances to functions.
     distances: distances::Distances,
-    /// Slots of the global offset table whose functions are taken, where several instructions name a slot.
+    /// Slots of the global offset table whose functions are added, if several instructions assemble a slot's address.
     slots_read: FxHashSet<Addr>,
-    /// Pieces of functions whose landing pads are taken, by their first address.
+    /// Pieces of functions whose landing pads are added, by their first address.
     landed: FxHashSet<Addr>,
-    /// Words of data that can be read and that point into the middle of functions, with where they point.
+    /// Readable words of data that point into the middle of functions, with their targets.
     inner: Vec<(Addr, Addr)>,
-    /// Addresses in the middle of functions that instructions put together, each with one of these.
+    /// Addresses in the middle of functions that instructions assemble, each with one such instruction.
     made_inner: BTreeMap<Addr, Addr>,
-    /// Which objects are loaded.
+    /// The activity of each object.
     active: Vec<Activity>,
-    /// The data that can be read.
+    /// The readable data.
     live: live::Live,
-    /// What counts only once something else does.
+    /// Code that counts only once other code does.
     deferred: deferred::Deferred,
-    /// What registers are known to hold.
+    /// The known contents of registers.
     constants: Option<constants::Constants>,
 }
 
 impl Code<'_> {
-    /// An exit by its number.
+    /// Returns an exit by its number.
     pub fn exit(&self, id: ExitId) -> &Exit {
         &self.exits[id.0 as usize]
     }
 
-    /// All exits.
+    /// Returns all exits.
     pub fn exits(&self) -> impl Iterator<Item = (ExitId, &Exit)> {
         self.exits.iter().enumerate().map(|(index, exit)| (ExitId(index as u32), exit))
     }
 
-    /// The exit at an instruction.
+    /// Returns the exit at an instruction.
     pub fn exit_at(&self, at: Addr) -> Option<ExitId> {
         self.marks.exit_at(at)
     }
 
-    /// How many registers the machine has, see [`Isa::registers`].
+    /// Returns the number of registers of the machine, see [`Isa::registers`].
     pub fn registers(&self) -> usize {
         self.isa.registers()
     }
 
-    /// The exits that lead to an address, calls left out.
+    /// Returns the exits that lead to an address, except calls.
     pub fn incoming(&self, start: Addr) -> &[ExitId] {
         self.marks.run_at(start).map_or(&[], |run| self.marks.run(run).incoming.as_slice())
     }
 
-    /// What is known about a place where functions begin: one that is called or whose address is taken.
+    /// Returns the entry at an address at which functions begin: one that is called or whose address is taken.
     pub fn entry(&self, at: Addr) -> Option<&Entry> {
         let begins = |entry: &&Entry| entry.linked || !entry.callers.is_empty() || !entry.taken.is_empty();
-        // At most addresses nothing begins, which the mark tells sooner than the map.
+        // Nothing begins at most addresses, which the mark shows faster than the map.
         let entry = if self.marks.may_be_entry(at) { self.entries.get(&at) } else { None };
         entry.filter(begins)
     }
 
-    /// All places where functions begin.
+    /// Returns all entries of functions.
     pub fn entries(&self) -> impl Iterator<Item = (Addr, &Entry)> {
         self.entries.iter().map(|(&at, entry)| (at, entry))
     }
 
-    /// How many bytes of arguments a function takes off the stack when it returns: `None` if it does not
-    /// return or does so in several ways.
+    /// Returns the number of argument bytes that a function pops on return; `None` if it does not return or returns in
+    /// several ways.
     pub fn popped(&self, entry: Addr) -> Option<u32> {
         match self.exit(self.marks.exit_of_run(entry)?).returns {
             Returns::Popping(bytes) => Some(bytes),
@@ -273,12 +271,12 @@ impl Code<'_> {
         }
     }
 
-    /// The number of instructions that can run.
+    /// Returns the number of reachable instructions.
     pub fn instructions(&self) -> usize {
         self.marks.count()
     }
 
-    /// The length of the instruction at an address, if it can run.
+    /// Returns the length of the instruction at an address, if it is reachable.
     pub fn length(&self, at: Addr) -> Option<u64> {
         self.marks.length(at)
     }

@@ -1,4 +1,4 @@
-//! Code that pointers in data and the unwinder's tables lead to.
+//! Code that pointers in data and the unwind tables lead to.
 
 use kelf::Machine;
 
@@ -6,8 +6,8 @@ use super::{Activity, Code, ExitId, Taken};
 use crate::image::{Addr, Extent, caught_types, landing_pads};
 
 impl Code<'_> {
-    /// Treats words of data of loaded objects that point to code as pointers to functions, except for jump tables and
-    /// words that point into the middle of a function. Returns whether any are new.
+    /// Treats words of data in loaded objects that point to code as pointers to functions, except for jump tables and
+    /// words that point into the middle of a function. Returns whether any is new.
     pub(super) fn take_pointers(&mut self) -> bool {
         let image = self.image;
         let before = self.work.len();
@@ -16,7 +16,7 @@ impl Code<'_> {
                 continue;
             }
             self.active[index] = Activity::Counts;
-            // Position-independent code of ARM names slots by distances from the table that it computes anywhere.
+            // Position-independent ARM code refers to slots by distances from the table, which it may compute anywhere.
             let slots = if image.machine == Machine::Arm { &loaded.slots[..] } else { &[] };
             for &(word, target) in loaded.code_pointers.iter().chain(slots) {
                 self.take_pointer(word, target);
@@ -25,8 +25,8 @@ impl Code<'_> {
         self.work.len() > before
     }
 
-    /// Takes a word of data for a pointer to a function, but in a jump table. What points into the middle of a
-    /// function may be a part of a jump table that is not known so far.
+    /// Treats a word of data as a pointer to a function, unless it is in a jump table. A pointer into the middle of a
+    /// function may belong to a jump table that is not yet known.
     pub(super) fn take_pointer(&mut self, word: Addr, target: Addr) {
         let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
         let function = !middle || self.image.is_function(target);
@@ -47,16 +47,16 @@ impl Code<'_> {
         }
     }
 
-    /// Whether a word of ARM's data may be a pointer to a function: nothing says how far functions go, so that numbers
-    /// look like pointers. What relocations say is the address of Thumb code is one. Elsewhere a function has to be
-    /// there, whatever the code around it looks like, which may be constants that were taken for code.
+    /// Returns whether a word of ARM data may be a pointer to a function. The extents of functions are unknown, so that
+    /// numbers look like pointers. A relocated address of Thumb code always counts. Any other word needs a function at
+    /// its target; the code around the target does not matter, because it may be constants that were decoded as code.
     fn is_likely_pointer(&self, word: Addr, target: Addr) -> bool {
         let is_relocated = !self.image.is_fixed(word) && target.0 & 1 != 0;
         self.image.is_function(target) || is_relocated || self.begins_sensibly(target)
     }
 
-    /// Does the same for unaligned words after all other code is known. Most of these are ends of strings and parts of
-    /// numbers; they count if they lead to a called function or to a place without known code.
+    /// Returns the same for unaligned words, after all other code is known. Most of these are ends of strings and parts
+    /// of numbers. They count if they lead to a called function or to a place without known code.
     fn is_likely_inner_pointer(&self, target: Addr) -> bool {
         let is_text = |byte: u8| byte.is_ascii_graphic() || byte.is_ascii_whitespace();
         match self.length(target) {
@@ -66,10 +66,10 @@ impl Code<'_> {
         }
     }
 
-    /// Treats words of data that point into the middle of live functions, to code that nothing else reaches although
-    /// all jump tables are known, as entries: labels that are jumped to by address, and places where the program or
-    /// the kernel lets a signal's return go. On ARM, takes words that are not aligned; on AArch64, addresses that code
-    /// puts together. Returns whether any are new.
+    /// Treats words of data that point into the middle of live functions as entries, if nothing else reaches that code
+    /// although all jump tables are known. Such entries are labels that are jumped to by address, and the places at
+    /// which the program or the kernel lets a signal handler return. On ARM, adds unaligned words; on AArch64,
+    /// addresses that code assembles. Returns whether any is new.
     pub fn take_inner_pointers(&mut self) -> bool {
         let before = self.work.len();
         let mut inner = std::mem::take(&mut self.inner);
@@ -99,7 +99,7 @@ impl Code<'_> {
         self.work.len() > before
     }
 
-    /// Takes the landing pads of the functions that can run. Returns whether any are new.
+    /// Adds the landing pads of the reachable functions. Returns whether any is new.
     pub fn take_landing_pads(&mut self) -> bool {
         let image = self.image;
         let before = self.work.len();
@@ -120,8 +120,8 @@ impl Code<'_> {
         self.work.len() > before
     }
 
-    /// The address of a landing pad of a function that runs. On ARM, the unwinder enters it in the encoding of the
-    /// function, which addresses in its tables do not tell.
+    /// Returns the address of a landing pad of a reachable function. On ARM, the unwinder enters it in the function's
+    /// instruction set, which addresses in its tables do not show.
     fn in_encoding_of(&self, extent: Extent, pad: Addr) -> [Option<Addr>; 2] {
         if self.image.machine != Machine::Arm {
             return [Some(pad), None];
@@ -133,8 +133,8 @@ impl Code<'_> {
         [runs(0).then_some(pad), runs(1).then_some(pad.plus(1))]
     }
 
-    /// Whether control comes to an instruction from the one in front of it. Compilers make no functions that begin
-    /// like that.
+    /// Returns whether control falls through to an instruction from the preceding one. Compilers emit no functions that
+    /// begin there.
     fn is_fallen_into(&self, target: Addr) -> bool {
         [2, 4].into_iter().any(|length| {
             let before = Addr(target.0.wrapping_sub(length));

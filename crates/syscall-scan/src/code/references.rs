@@ -1,7 +1,6 @@
-//! Which instructions name which variable.
+//! The instructions that refer to each variable.
 //!
-//! Noted while code is explored, because that is when every instruction is looked at, and put in order when
-//! somebody asks.
+//! They are recorded during exploration, which decodes every instruction, and sorted on demand.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,35 +14,35 @@ use super::Code;
 use super::deferred::is_service;
 use crate::image::{Addr, Image};
 
-/// How many references are not worth a search for those that have come several times.
+/// Minimum number of references that is worth a search for duplicates.
 const LEAST_LIMIT: usize = 1 << 16;
 
-/// The addresses that instructions name, as they come.
+/// The addresses that instructions refer to, in order of discovery.
 pub(super) struct Recorder<'a> {
     image: &'a Image,
     /// Whether addresses may be distances from the global offset table.
     relative: bool,
-    /// Where the global offset table of the instruction's object is, once that is known.
+    /// The address of the global offset table of the instruction's object, once it is known.
     base: Option<Addr>,
     absolute: Vec<Reference>,
-    /// How many of them there are when those that have come several times are dropped.
+    /// The number of references at which duplicates are dropped.
     limit: usize,
     distances: Vec<(i64, Reference)>,
-    /// Whether it matters which strings the C library and its services name.
+    /// Whether the strings that the C library and its services refer to matter.
     names_strings: bool,
-    /// The addresses in their constant memory that these name.
+    /// The addresses in constant memory that the C library and its services refer to.
     strings: Vec<Addr>,
     seen: FxHashSet<Addr>,
 }
 
-/// An instruction that names an address.
+/// An instruction that refers to an address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Reference {
     /// The address.
     pub to: Addr,
     /// The instruction.
     pub at: Addr,
-    /// Whether it makes a pointer of it, rather than reading or writing there.
+    /// Whether it makes a pointer to the address, rather than reading or writing there.
     pub as_pointer: bool,
 }
 
@@ -62,8 +61,8 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Notes the addresses that an instruction names. Where its effects do not tell (it may be a vector's), its
-    /// memory operand does.
+    /// Records the addresses that an instruction refers to. If its effects do not contain any (as for some vector
+    /// instructions), its memory operand counts.
     pub(super) fn note(
         &mut self,
         at: Addr,
@@ -123,7 +122,7 @@ impl<'a> Recorder<'a> {
             return;
         }
         let displacement = address.displacement;
-        // What something unknown is added to is the beginning of an array.
+        // A base to which an unknown is added is the beginning of an array.
         let as_pointer = as_pointer || address.index.is_some();
         self.add(at, displacement as u64, as_pointer || address.base.is_some());
         if self.relative && address.base.is_some() {
@@ -137,7 +136,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Makes addresses of the distances whose global offset table is known by now.
+    /// Turns distances into addresses if their global offset table is known by now.
     pub(super) fn settle(&mut self, base: impl Fn(Addr) -> Option<Addr>) {
         for (distance, reference) in std::mem::take(&mut self.distances) {
             match base(reference.at) {
@@ -163,7 +162,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Notes the address of what may be a string of the C library.
+    /// Records the address of a possible string of the C library.
     pub(super) fn note_string(&mut self, at: Addr, number: u64) {
         if self.names_strings && !self.image.is_writable(Addr(number)) && !self.image.is_code(Addr(number)) {
             let asks = |address| self.image.object_at(address).is_some_and(is_service);
@@ -175,14 +174,13 @@ impl<'a> Recorder<'a> {
 }
 
 impl Code<'_> {
-    /// The addresses in their constant memory that the code of the C library and of its services names, as they
-    /// are found.
+    /// Returns the addresses in constant memory that the C library and its services refer to, in order of discovery.
     pub fn named_strings(&self) -> &[Addr] {
         &self.references.strings
     }
 }
 
-/// The instructions that name an address that the program may write to, by address.
+/// The instructions that refer to writable addresses, by address.
 pub struct References {
     /// See [`Image::pointed_to`].
     pointed_to: Arc<[Addr]>,
@@ -190,7 +188,7 @@ pub struct References {
 }
 
 impl References {
-    /// Those of all code that can run.
+    /// Creates the references of all reachable code.
     pub fn new(code: &Code) -> References {
         let is_data = |reference: &Reference| code.image.is_writable(reference.to);
         let relative = code.references.distances.iter().filter_map(|&(distance, reference)| {
@@ -209,14 +207,14 @@ impl References {
         References { pointed_to: Arc::clone(&code.image.pointed_to), references }
     }
 
-    /// The instructions that name just this address.
+    /// Returns the instructions that refer to exactly this address.
     pub fn to(&self, address: Addr) -> &[Reference] {
         self.within(address.0..address.0.saturating_add(1))
     }
 
-    /// Whether the `width` bytes at an address are a variable of their own, as far as code tells: they are named, as a
-    /// whole only, and no pointer to them or to what they are a part of is made, nor is there one in data. Their
-    /// variable is known if symbols give sizes of variables; otherwise they stand for all of it.
+    /// Returns whether the `width` bytes at an address are a separate variable, as far as code shows. Code refers to
+    /// them only as a whole, and neither code nor data makes a pointer to them or to their variable. Their variable is
+    /// known if symbols give sizes of variables; otherwise the bytes count as the whole variable.
     pub fn is_variable(&self, image: &Image, address: Addr, width: u8) -> bool {
         let named = !self.to(address).is_empty();
         let end = address.plus(width.into());
@@ -228,14 +226,14 @@ impl References {
             && !self.within(whole).iter().any(|reference| reference.as_pointer)
     }
 
-    /// The instructions that name an address in a range.
+    /// Returns the instructions that refer to an address in a range.
     pub fn within(&self, range: Range<u64>) -> &[Reference] {
         let first = self.references.partition_point(|reference| reference.to.0 < range.start);
         let count = self.references[first..].partition_point(|reference| reference.to.0 < range.end);
         &self.references[first..first + count]
     }
 
-    /// The addresses in a range that words of data point to.
+    /// Returns the addresses in a range that words of data point to.
     pub fn pointed_to(&self, range: Range<u64>) -> &[Addr] {
         let first = self.pointed_to.partition_point(|address| address.0 < range.start);
         let count = self.pointed_to[first..].partition_point(|address| address.0 < range.end);

@@ -1,15 +1,14 @@
-//! Calls that the C library of GNU makes only if somebody has asked for them, as a table of rules: which calls, and what
-//! they wait for.
+//! Calls that glibc makes only on request, as a table of rules: the calls, and their conditions.
 //!
-//! - *New processes and threads.* What `posix_spawn` does in the new process, and what `pthread_create` does about
-//!   scheduling, is said by attributes and actions. Their structures are the library's own business: programs set them by
-//!   its functions. So a call that is for one attribute counts once a function can be called that sets it; where that
-//!   takes flags, once it can be called with the flag. The library's own `system` and `popen` set few.
-//! - *Mutexes that change the priority of their owner* (`PTHREAD_PRIO_PROTECT`). Of what kind a mutex is, only the library
-//!   writes into it, and only for attributes with such a protocol. The functions that ask for priorities and change them
-//!   when it is made or locked count once a function can be called that gives an attribute a protocol or has to do with
-//!   ceilings; or one through which a process gets at mutexes that another one has made. Not thought of is a mutex for
-//!   that in a file which the process maps, made by another program.
+//! - *New processes and threads.* Attributes and actions control the work of `posix_spawn` in the new process and the
+//!   scheduling by `pthread_create`. Their structures are private to the library: programs set them through its
+//!   functions. A call for one attribute therefore counts once a function can be called that sets the attribute; if
+//!   that function takes flags, once it can be called with the flag. The library's own `system` and `popen` set few.
+//! - *Mutexes that change the priority of their owner* (`PTHREAD_PRIO_PROTECT`). Only the library writes the kind of a
+//!   mutex into it, and only for attributes with such a protocol. The functions that read and change priorities when
+//!   such a mutex is created or locked count once a function can be called that sets an attribute's protocol or uses
+//!   ceilings, or one that gives a process access to mutexes of another process. The rule does not cover such a mutex
+//!   in a mapped file that another program created.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,64 +16,64 @@ use super::{Code, ExitId};
 use crate::abi;
 use crate::image::{Addr, Loaded};
 
-/// Calls that count only once one of some conditions holds.
+/// Calls that count only once some condition holds.
 #[derive(Debug)]
 pub(super) struct Rule {
     calls: Calls,
     until: &'static [Condition],
 }
 
-/// The calls that a rule is about.
+/// The calls of a rule.
 #[derive(Debug)]
 enum Calls {
-    /// Those of a function of the library, by the function that [`SPAWN`] tells apart.
+    /// Calls of this library function by the function that [`SPAWN`] identifies.
     Spawning(&'static str),
-    /// A system call that the library makes itself, without a function for it, in what [`CREATING`] calls.
+    /// A system call that the library makes inline, in functions that [`CREATING`] calls.
     Creating(&'static str),
-    /// Those of functions that ask for priorities or change them, see [`Code::functions_for_priorities`].
+    /// Calls of functions that read or change priorities, see [`Code::functions_for_priorities`].
     Priorities,
 }
 
-/// What a rule waits for.
+/// A condition of a rule.
 #[derive(Debug)]
 enum Condition {
     /// A function of one of these names can be called.
     Called(&'static [&'static str]),
-    /// A function of one of these names in the library can be called from outside of it. What the library sets for
-    /// itself, it copies from what others have set.
+    /// A library function of one of these names can be called from outside of the library. The library itself only
+    /// copies settings of others.
     CalledFromOutside(&'static [&'static str]),
-    /// A function can be called with an argument, by its index, that has this flag, or has it not.
+    /// A function can be called with an argument, given by its index, that has this flag set or clear.
     CalledWith(&'static str, usize, u64, bool),
 }
 
 use Calls::{Creating, Priorities, Spawning};
 use Condition::{Called, CalledFromOutside, CalledWith};
 
-/// What the function calls that `posix_spawn` starts in the new process, and no other one does.
+/// The callees that identify the function which `posix_spawn` starts in the new process.
 const SPAWN: [&str; 4] = ["setsid", "setpgid", "sched_setparam", "sched_setscheduler"];
 
-/// What creates threads.
+/// The function that creates threads.
 const CREATING: &str = "pthread_create";
 
-/// What makes a thread not inherit its scheduling.
+/// The functions that stop a thread from inheriting its scheduling.
 const SCHEDULING: &[Condition] =
     &[CalledFromOutside(&["pthread_attr_setinheritsched", "pthread_setattr_default_np"])];
 
-/// What says which processors a thread runs on.
+/// The functions that select the processors of a thread.
 const AFFINITY: &[Condition] = &[CalledFromOutside(&[
     "pthread_attr_setaffinity_np",
     "pthread_getattr_np",
     "pthread_setattr_default_np",
 ])];
 
-/// A function that has to do with ceilings, and calls the one which changes priorities.
+/// A function that uses ceilings, and calls the function which changes priorities.
 const PRIORITY_CEILING: &str = "pthread_mutex_setprioceiling";
 
-/// That function, one that calls both the function which changes priorities and the one which asks for them, and one
-/// that asks for the priorities of a mutex of that kind.
+/// Callers of the priority functions: the first changes priorities, the second reads and changes them, and the third
+/// reads the priorities for such a mutex.
 const USING_PRIORITIES: [&str; 3] = [PRIORITY_CEILING, "pthread_mutex_trylock", "pthread_mutex_init"];
 
-/// What the functions call that they call for that, and nothing else that deals with mutexes does.
+/// The callees that identify the priority functions: no other code that handles mutexes calls them.
 const ASKING_FOR_PRIORITIES: [&str; 2] = ["sched_getparam", "sched_get_priority_max"];
 
 const SHM_RDONLY: u64 = 0x1000;
@@ -88,7 +87,7 @@ const fn creating(callee: &'static str, until: &'static [Condition]) -> Rule {
 }
 
 static RULES: [Rule; 13] = [
-    // With it goes the rest of `POSIX_SPAWN_RESETIDS`, which follows the first call.
+    // The rest of `POSIX_SPAWN_RESETIDS` follows the first call.
     spawning("getuid", &[CalledWith("posix_spawnattr_setflags", 1, 0x1, true)]),
     spawning("setpgid", &[CalledWith("posix_spawnattr_setflags", 1, 0x2, true)]),
     spawning("sched_setparam", &[CalledWith("posix_spawnattr_setflags", 1, 0x10, true)]),
@@ -105,24 +104,24 @@ static RULES: [Rule; 13] = [
         calls: Priorities,
         until: &[
             Called(&["pthread_mutexattr_setprotocol", "pthread_mutexattr_setprioceiling", PRIORITY_CEILING]),
-            // What shares mutexes, or memory that they may be in and that is not only read.
+            // Functions that share mutexes, or memory for them that is not read-only.
             Called(&["pthread_mutexattr_setpshared", "shm_open"]),
             CalledWith("shmat", 2, SHM_RDONLY, false),
         ],
     },
 ];
 
-/// What the rules are about in a program.
+/// The functions of a program that the rules refer to.
 #[derive(Default)]
 pub(super) struct Rules {
-    /// The functions whose calls wait.
+    /// The functions whose calls are deferred.
     calls: FxHashMap<Addr, &'static Rule>,
     /// [`CREATING`].
     creating: Vec<Addr>,
 }
 
 impl Code<'_> {
-    /// Finds what the rules are about.
+    /// Finds the functions that the rules refer to.
     pub(super) fn rules(&self) -> Rules {
         let mut calls = FxHashMap::default();
         for rule in &RULES {
@@ -137,7 +136,7 @@ impl Code<'_> {
         Rules { calls, creating: self.c_library(CREATING).collect() }
     }
 
-    /// The functions of the C library that ask for priorities and change them: those that only it can call, that
+    /// Returns the functions of the C library that read or change priorities: those that only it can call, that
     /// [`USING_PRIORITIES`] call, and that call one of [`ASKING_FOR_PRIORITIES`].
     fn functions_for_priorities(&self) -> Vec<Addr> {
         let asking: Vec<Addr> = ASKING_FOR_PRIORITIES.iter().flat_map(|name| self.c_library(name)).collect();
@@ -149,7 +148,7 @@ impl Code<'_> {
         own.filter(|&callee| self.calls_in(callee).iter().any(|called| asking.contains(called))).collect()
     }
 
-    /// The rule for a call.
+    /// Returns the rule for a call.
     pub(super) fn rule_for_call(&self, rules: &Rules, call: ExitId, callee: Addr) -> Option<&'static Rule> {
         let rule = *rules.calls.get(&callee)?;
         if !matches!(rule.calls, Spawning(_)) {
@@ -165,7 +164,7 @@ impl Code<'_> {
         SPAWN.iter().all(is_called).then_some(rule)
     }
 
-    /// The rule for a system call that the library makes by itself.
+    /// Returns the rule for a system call that the library makes inline.
     pub(super) fn rule_for_site(&self, rules: &Rules, at: Addr, number: u64) -> Option<&'static Rule> {
         if rules.creating.is_empty() || !self.image.object_at(at)?.is_c_library {
             return None;
@@ -174,12 +173,12 @@ impl Code<'_> {
         let rule = RULES.iter().find(|rule| matches!(rule.calls, Creating(call) if call == name))?;
         let function = self.image.extent_around(at)?.start;
         let creates = |&own: &Addr| own == function || self.calls_in(own).contains(&function);
-        // A function for the call is called by others, too.
+        // Other functions also call a function for the call.
         let is_own = self.c_library(name).all(|other| other != function);
         (is_own && rules.creating.iter().any(creates)).then_some(rule)
     }
 
-    /// Whether calls do not have to wait any more.
+    /// Returns whether some condition of a rule holds.
     pub(super) fn is_met(&self, rule: &Rule) -> bool {
         rule.until.iter().any(|condition| match *condition {
             Called(names) => {
@@ -204,12 +203,12 @@ impl Code<'_> {
         !entry.taken.is_empty() || entry.callers.iter().chain(self.incoming(function)).any(is_outside)
     }
 
-    /// The functions of this name that objects export.
+    /// Returns the functions of this name that objects export.
     fn exported(&self, name: &'static str) -> impl Iterator<Item = Addr> {
         self.image.objects.iter().flat_map(move |loaded| loaded.functions_named(name))
     }
 
-    /// The functions of this name that the C library exports.
+    /// Returns the functions of this name that the C library exports.
     fn c_library(&self, name: &'static str) -> impl Iterator<Item = Addr> {
         let libraries = self.image.objects.iter().filter(|loaded| loaded.is_c_library);
         libraries.flat_map(move |loaded| loaded.functions_named(name))

@@ -1,9 +1,8 @@
 //! Addresses of code that instructions compute.
 //!
-//! A constant that lies in code may be a pointer to a function, and is taken for one. In
-//! position-independent code for i386, such a constant is a distance from the global offset table, whose
-//! address a register holds; the distance alone is evidence enough, since it matters only if it leads to
-//! the first byte of an instruction.
+//! A constant in the range of code may be a pointer to a function, and is treated as one. In position-independent i386
+//! code, such a constant is a distance from the global offset table, whose address is in a register. The distance alone
+//! is sufficient evidence, because it matters only if it leads to the first byte of an instruction.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,28 +14,28 @@ use rustc_hash::FxHashMap;
 use super::{Code, ExitKind, Taken};
 use crate::image::{Addr, Extent, Image, Loaded, ObjectIndex};
 
-/// How many instructions may stand between reading the program counter and adding the distance to the
-/// global offset table. Compilers put a `push` or two there.
+/// Maximum number of instructions between reading the program counter and adding the distance to the global offset
+/// table. Compilers put a `push` or two there.
 const MAX_GAP: usize = 6;
 
-/// How many instructions of what may be a function are looked at.
+/// Maximum number of instructions to check at a possible start of a function.
 const MAX_BEGINNING: usize = 16;
 
-/// Length of the instruction of x86-64 that moves eight bytes of its own to a register. If fewer will do, assemblers
-/// use another instruction, unless the number is known only at link time.
+/// Length of the x86-64 instruction that loads eight immediate bytes into a register. If fewer suffice, assemblers use
+/// another instruction, unless the number is known only at link time.
 const LONG_MOVE: u64 = 10;
 
-/// Constants that may turn out to be addresses of code.
+/// Constants that may be addresses of code.
 pub(super) struct Candidates {
     /// Whether addresses may be distances from the global offset table.
     relative: bool,
     /// Distances, with the instructions that add them.
     distances: Vec<(Addr, i64)>,
-    /// In each object, an instruction that makes a distance as the large code model of x86-64 does.
+    /// An instruction of each object that loads a distance as in the large code model of x86-64.
     large: BTreeMap<ObjectIndex, Addr>,
-    /// Where the global offset table of each object is.
+    /// The address of the global offset table of each object.
     bases: Vec<Option<Addr>>,
-    /// The instructions of functions that somebody asked about, by the function's first address.
+    /// The instructions of functions that were swept on demand, by the function's first address.
     swept: Mutex<FxHashMap<Addr, Arc<[Addr]>>>,
 }
 
@@ -53,24 +52,24 @@ impl Candidates {
 }
 
 impl Code<'_> {
-    /// Where the global offset table is that position-independent code of i386 counts from, at this place.
+    /// Returns the global offset table that position-independent i386 code at this place uses as a base.
     pub fn global_offset_table(&self, at: Addr) -> Option<Addr> {
         self.taken.bases[self.image.object_index(at)?.get()]
     }
 
-    /// The global offset tables of all objects, those that are known.
+    /// Returns the known global offset tables of all objects.
     pub fn global_offset_tables(&self) -> impl Iterator<Item = Addr> {
         self.taken.bases.iter().flatten().copied()
     }
 
-    /// Instructions that make distances from the global offset table, like position-independent code of the large code
-    /// model on x86-64, one for each object: sums with them are not followed.
+    /// Returns instructions that load distances from the global offset table, as in position-independent x86-64 code of
+    /// the large code model, one for each object. Sums with such distances are not supported.
     pub fn large_distances(&self) -> impl Iterator<Item = Addr> {
         self.taken.large.values().copied()
     }
 
-    /// Notes a distance of the large code model: a number that would do with half of the eight bytes that it has,
-    /// and is no address.
+    /// Records a distance of the large code model: an eight-byte number that four bytes could hold, and that is not an
+    /// address.
     fn note_large_distance(&mut self, at: Addr, next: Addr, effects: &[Effect]) {
         let [Effect::Set { value: Value::Const(number), width: 8, .. }] = *effects else { return };
         let short = i32::try_from(number as i64).is_ok();
@@ -81,7 +80,7 @@ impl Code<'_> {
         }
     }
 
-    /// Takes the addresses of code among the constants of one instruction.
+    /// Adds the code addresses among the constants of one instruction.
     pub(super) fn note_addresses(
         &mut self,
         (at, next): (Addr, Addr),
@@ -96,7 +95,7 @@ impl Code<'_> {
                 | Effect::SetSigned { value, .. }
                 | Effect::Store { value, .. } => (value, Value::Unknown),
                 Effect::Binary { op: BinaryOp::Add, left, right, .. } => (left, right),
-                // No address is made by other operations, compared, or known beforehand where a branch goes.
+                // Other operations compute no address, only compare it, or have a known branch target.
                 Effect::Binary { .. }
                 | Effect::Compare { .. }
                 | Effect::CompareZero { .. }
@@ -114,7 +113,7 @@ impl Code<'_> {
             };
             for value in [first, second] {
                 match value {
-                    // In an object that is loaded anywhere, no constant is an address.
+                    // In a position-independent object, no constant is an address.
                     Value::Const(number) => {
                         let target = Addr(number);
                         let possible = self.image.is_code(target) && self.image.is_fixed(target);
@@ -142,8 +141,7 @@ impl Code<'_> {
         self.references.note(at, effects, base, operand);
     }
 
-    /// Takes the addresses of code among the distances from the global offset table, once it is known
-    /// where that is.
+    /// Adds the code addresses among the distances from the global offset table, once its address is known.
     pub(super) fn take_relative_addresses(&mut self) {
         if !self.taken.relative || self.taken.distances.is_empty() {
             return;
@@ -163,7 +161,7 @@ impl Code<'_> {
                 continue;
             };
             let target = Addr(self.image.wrap(base.0.wrapping_add_signed(distance)));
-            // How far other objects are is known to nobody.
+            // The distance to other objects is unknown.
             let is_own = self.image.object_index(target) == self.image.object_index(at);
             if is_own && self.image.is_code(target) && self.is_instruction(target) {
                 self.take(target, Taken::Code(at));
@@ -171,7 +169,7 @@ impl Code<'_> {
         }
     }
 
-    /// Whether an instruction may start at this address: not if it is known to be in the middle of one.
+    /// Returns whether an instruction may start at this address: not if it is known to be in the middle of one.
     pub fn is_instruction(&self, target: Addr) -> bool {
         match self.image.machine {
             Machine::I386 | Machine::X86_64 => {}
@@ -182,17 +180,17 @@ impl Code<'_> {
         if start == target || self.length(target).is_some() {
             return true;
         }
-        // A thread that panicked has left nothing half done.
+        // A thread that panicked leaves no partial update.
         let mut swept = self.taken.swept.lock().unwrap_or_else(PoisonError::into_inner);
         let sweep = swept.entry(start).or_insert_with(|| self.sweep(start, end).into());
         let sweep = Arc::clone(sweep);
         drop(swept);
-        // What cannot be decoded is data between instructions, and anything may follow it.
+        // Undecodable bytes are data between instructions, and anything may follow them.
         sweep.last().is_none_or(|&last| target > last) || sweep.binary_search(&target).is_ok()
     }
 
-    /// Whether an instruction of ARM may lie at this address. Constants lie between its instructions, so that these
-    /// cannot be told from the beginning of a function on; but they do not overlap.
+    /// Returns whether an ARM instruction may be at this address. ARM code contains constants between instructions and
+    /// cannot be decoded linearly from the beginning of a function, but its instructions do not overlap.
     fn may_be_arm_instruction(&self, target: Addr) -> bool {
         if self.length(target).is_some() {
             return true;
@@ -211,10 +209,10 @@ impl Code<'_> {
         !overlaps && self.begins_sensibly(target)
     }
 
-    /// Whether what lies at an address of 32-bit ARM code may be a function's first instructions. A function does not
-    /// begin with a test of unset flags or an access to coprocessors that no Linux system has. Numbers that are
-    /// decoded as instructions soon do. What follows a call, or an instruction that enters the kernel, may be
-    /// anything, since these may not come back.
+    /// Returns whether the bytes at an address of 32-bit ARM code may be a function's first instructions. A function
+    /// does not begin with a test of unset flags or an access to coprocessors that no Linux system has, but numbers
+    /// decoded as instructions soon do. Anything may follow a call or an instruction that enters the kernel, since
+    /// these may not return.
     pub(super) fn begins_sensibly(&self, mut at: Addr) -> bool {
         let mut effects = Vec::new();
         let mut flags = false;
@@ -243,7 +241,7 @@ impl Code<'_> {
         true
     }
 
-    /// The instructions between two addresses, one after the other as far as they can be decoded.
+    /// Returns the consecutive instructions between two addresses, as far as they can be decoded.
     pub(super) fn sweep(&self, start: Addr, end: Addr) -> Vec<Addr> {
         let mut instructions = Vec::new();
         let mut at = start;
@@ -257,8 +255,8 @@ impl Code<'_> {
         instructions
     }
 
-    /// Finds the global offset tables of objects that do not say where it is: the address that most
-    /// functions compute from their program counter.
+    /// Finds the global offset tables of objects that do not specify them: the address that most functions compute from
+    /// their program counter.
     fn find_global_offset_tables(&mut self) {
         let mut votes: FxHashMap<(ObjectIndex, Addr), usize> = FxHashMap::default();
         for (_, exit) in self.exits() {
@@ -282,7 +280,7 @@ impl Code<'_> {
         }
     }
 
-    /// Whether a function is `mov (%esp),%ebx; ret` or the like.
+    /// Returns whether a function is `mov (%esp),%ebx; ret` or similar.
     fn reads_program_counter(&self, function: Addr) -> bool {
         let effects = self.effects_at(function);
         let reads = matches!(
@@ -295,7 +293,7 @@ impl Code<'_> {
         reads && exit.is_some_and(|exit| self.exit(exit).kind == ExitKind::Return)
     }
 
-    /// The first constant that is added to a register from here on.
+    /// Returns the first constant that is added to a register from here on.
     fn first_distance(&self, from: Addr) -> Option<i64> {
         self.instructions_from(from).take(MAX_GAP).find_map(|at| match self.effects_at(at)[..] {
             [Effect::Binary { op: BinaryOp::Add, right: Value::Const(constant), .. }, ..] => {
@@ -306,7 +304,7 @@ impl Code<'_> {
     }
 }
 
-/// The distance that an operand may add to the global offset table.
+/// Returns the distance that an operand may add to the global offset table.
 fn distance(value: Value, added: bool) -> Option<i64> {
     match value {
         Value::Address(Address { base: Some(_), index: None, displacement, .. }) => Some(displacement),

@@ -1,8 +1,8 @@
-//! Retpolines: what compilers make of computed branches and returns so that nobody can train their prediction
+//! Retpolines: compilers' replacements of computed branches and returns that prevent training of branch prediction
 //! (`-mindirect-branch`, `-mfunction-return`, `-mretpoline`).
 //!
-//! The branch becomes one to a *thunk*, which calls past a loop that only speculation gets into, and there puts
-//! a register in the place of the return address, or drops that address, and returns:
+//! The branch becomes a branch to a *thunk*. The thunk calls past a loop that only speculation enters; it then replaces
+//! the return address by a register, or drops it, and returns:
 //!
 //! ```text
 //! thunk:  call 2f
@@ -11,9 +11,9 @@
 //!         ret
 //! ```
 //!
-//! Taken literally, such a thunk is a function that never comes back. A branch to a thunk named after a register is
-//! treated as a branch to the register's value, and a jump to the other kind as a return. So is the call at its
-//! beginning, because compilers also put the whole in line.
+//! Taken literally, such a thunk is a function that never returns. A branch to a thunk with a register is treated as a
+//! branch to the register's value, and a jump to the other kind as a return. The call at its beginning is treated in
+//! the same way, because compilers also emit thunks inline.
 
 use kelf::Machine;
 use kisa::{Branch, BranchKind, Effect, Flow, Isa, Reg, Value};
@@ -25,15 +25,15 @@ use crate::image::{Addr, Image};
 
 /// `pause; lfence; jmp` back to the `pause`.
 const TRAP: [u8; 7] = [0xf3, 0x90, 0x0f, 0xae, 0xe8, 0xeb, 0xf9];
-/// Bytes of the call in front of it.
+/// Size of the preceding call in bytes.
 const CALL: u64 = 5;
 
-/// What a thunk does.
+/// The effect of a thunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Thunk {
-    /// It jumps to where a register points.
+    /// A jump to the address in a register.
     Jump(Reg),
-    /// It returns, by the instruction at this address.
+    /// A return, by the instruction at this address.
     Return(Addr),
 }
 
@@ -57,7 +57,7 @@ pub(super) fn find(image: &Image, isa: &dyn Isa) -> Thunks {
     thunks
 }
 
-/// What the thunk at an address does; `None` if there is none.
+/// Returns the effect of the thunk at an address; `None` if there is none.
 fn thunk(image: &Image, isa: &dyn Isa, start: Addr) -> Option<Thunk> {
     let call = image.is_code(start).then(|| isa.decode(image.code_bytes(start), start.0)).flatten()?;
     let Flow::Direct { branch: Branch { kind: BranchKind::Call, .. }, target, .. } = call.flow else {
@@ -94,7 +94,7 @@ fn thunk(image: &Image, isa: &dyn Isa, start: Addr) -> Option<Thunk> {
 }
 
 impl Code<'_> {
-    /// The flow after an instruction with a direct branch, if that leads through a thunk.
+    /// Returns the flow after an instruction with a direct branch, if that leads through a thunk.
     pub(super) fn flow_through_thunk(&self, at: Addr, flow: Flow) -> Option<Flow> {
         let (thunk, kind) = self.thunk_behind(at, flow)?;
         match (thunk, kind) {
@@ -123,7 +123,7 @@ impl Code<'_> {
         true
     }
 
-    /// The thunk that a branch leads through, and in which way.
+    /// Returns the thunk that a branch leads through, and the kind of the branch.
     fn thunk_behind(&self, at: Addr, flow: Flow) -> Option<(Thunk, BranchKind)> {
         if let Some(&thunk) = self.thunks.get(&at) {
             return Some((thunk, BranchKind::Jump));
@@ -131,7 +131,7 @@ impl Code<'_> {
         let Flow::Direct { branch: Branch { kind, .. }, target, .. } = flow else { return None };
         let &thunk = self.thunks.get(&Addr(self.image.wrap(target)))?;
         match (thunk, kind) {
-            // The thunk's own call is decoded when control gets there.
+            // The thunk's own call is decoded when control reaches it.
             (_, BranchKind::Conditional) | (Thunk::Return(_), BranchKind::Call) => None,
             _ => Some((thunk, kind)),
         }

@@ -1,12 +1,12 @@
-//! What a function does with an address of data that one of its instructions makes.
+//! The uses of a data address that an instruction loads, within its function.
 //!
-//! The register is followed from the instruction on, with what is copied from it and what constants are added to it.
-//! If code only reads or writes a few bytes at fixed distances, or compares the address with others, no other part of
-//! the variable is reachable that way. If the address is stored, passed to a callee or to the kernel, the whole
+//! The walk tracks the register from the instruction on, with its copies and with constants that are added. If code
+//! only reads or writes a few bytes at fixed distances, or compares the address with others, no other part of the
+//! variable is reachable through it. If the address is stored, or passed to a callee or to the kernel, the whole
 //! variable is reachable.
 //!
-//! Compilers also make addresses that lie outside of the variable that they are for: the `- 'a'` of
-//! `table[letter - 'a']` becomes part of the address. Such an address is only ever used with an index.
+//! Compilers also load addresses outside of the variable that they are for: the `- 'a'` of `table[letter - 'a']`
+//! becomes part of the address. Such an address is only ever used with an index.
 
 use kisa::{Address, BinaryOp, Effect, Memory, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -15,35 +15,35 @@ use super::{Code, ExitKind, Reader};
 use crate::abi::Convention;
 use crate::image::{Addr, landing_pads};
 
-/// How many registers are followed.
+/// Number of tracked registers.
 const REGISTERS: usize = 16;
 
-/// How many instructions are looked at before giving up, which is to say that everything is done with it.
+/// Maximum number of instructions to examine; beyond it, every use is assumed.
 const MAX_STEPS: usize = 20_000;
 
-/// What is done with an address.
+/// The uses of an address.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Uses {
-    /// What is read or written at fixed distances: the distance and the size, in bytes.
+    /// Reads and writes at fixed distances: the distance and the size, in bytes.
     pub(super) accesses: FxHashSet<(i64, u8)>,
-    /// It goes where it is not followed.
+    /// Whether it is passed to untracked places.
     pub(super) escapes: bool,
-    /// Something that is not known is added to it, and what comes out is used.
+    /// Whether an unknown is added to it and the result is used.
     pub(super) indexed: bool,
-    /// Something is subtracted from it, so that it may be the end of a variable.
+    /// Whether a value is subtracted from it, so that it may be the end of a variable.
     pub(super) descends: bool,
-    /// The branches that go there, if it is the address of code.
+    /// The branches to it, if it is a code address.
     pub(super) transfers: FxHashSet<Addr>,
 }
 
-/// How the content of a register derives from the address that is followed.
+/// The relation of a register's content to the tracked address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Derivation {
-    /// Nothing that has to do with the address.
+    /// Unrelated.
     Other,
-    /// Perhaps the address plus this.
+    /// Possibly the address plus this distance.
     At(i64),
-    /// Perhaps something that was computed from it.
+    /// Possibly a value that was computed from the address.
     Computed,
 }
 
@@ -60,7 +60,7 @@ impl Derivation {
         self == Derivation::Other
     }
 
-    /// What becomes of it when it is computed with.
+    /// Returns the derivation after a computation.
     fn computed(self) -> Derivation {
         if self.is_other() { Derivation::Other } else { Derivation::Computed }
     }
@@ -69,7 +69,7 @@ impl Derivation {
 type Registers = [Derivation; REGISTERS];
 
 impl Code<'_> {
-    /// What is done with the address that the instruction at `at` leaves in a register.
+    /// Returns the uses of the address that the instruction at `at` loads into a register.
     pub(super) fn uses(&self, at: Addr, register: Reg, convention: &'static Convention) -> Uses {
         let mut walk = UseWalk {
             code: self,
@@ -96,21 +96,21 @@ impl Code<'_> {
     }
 }
 
-/// Following an address through a function.
+/// A walk that tracks an address through a function.
 struct UseWalk<'w, 'c> {
     code: &'w Code<'c>,
     reader: Reader<'c>,
     convention: &'static Convention,
-    /// Where the unwinder may enter the function, from any call.
+    /// The landing pads at which the unwinder may enter the function, from any call.
     pads: Vec<Addr>,
     uses: Uses,
     /// The instruction.
     at: Addr,
     /// The register that it branches through.
     branches_through: Option<Reg>,
-    /// Stack slots that the address was stored to, whatever the stack pointer was.
+    /// Stack slots that the address was stored to, for any value of the stack pointer.
     spilled: FxHashMap<(Reg, i64), Derivation>,
-    /// What the registers may hold in front of a block.
+    /// The possible contents of the registers before each block.
     seen: FxHashMap<Addr, Registers>,
     work: Vec<Addr>,
     /// A buffer for the effects of one instruction.
@@ -140,7 +140,7 @@ impl UseWalk<'_, '_> {
             if self.spilled == spilled {
                 return;
             }
-            // What was spilled later may be read earlier.
+            // A later spill may be read earlier.
             self.seen.clear();
         }
     }
@@ -152,7 +152,7 @@ impl UseWalk<'_, '_> {
         self.work.clear();
     }
 
-    /// Control goes on at `to`.
+    /// Continues at `to`.
     fn go(&mut self, to: Addr, registers: &Registers) {
         let mut joined = self.seen.get(&to).copied();
         let new = match &mut joined {
@@ -172,7 +172,7 @@ impl UseWalk<'_, '_> {
         }
     }
 
-    /// Applies an instruction. Returns the address of the next, if control simply goes on.
+    /// Applies an instruction. Returns the address of the next, if control falls through.
     fn instruction(&mut self, at: Addr, registers: &mut Registers) -> Option<Addr> {
         let code = self.code;
         let length = code.length(at)?;
@@ -225,7 +225,7 @@ impl UseWalk<'_, '_> {
         }
     }
 
-    /// Another function gets what is in the registers that may be arguments or results.
+    /// Passes the possible argument and result registers to another function.
     fn pass_on(&mut self, registers: &Registers) {
         let through = self.branches_through;
         let registers_seen = self.convention.scratch.iter().chain(self.convention.arguments);
@@ -276,7 +276,7 @@ impl UseWalk<'_, '_> {
                 if let (Value::Unknown, Address { base: Some(base), index: None, displacement, .. }) =
                     (value, to)
                 {
-                    // It may be counted up or down where it is.
+                    // The address may be incremented or decremented in memory.
                     if let Some(slot) = self.spilled.get_mut(&(base, displacement)) {
                         *slot = Derivation::Computed;
                         self.uses.descends = true;
@@ -298,7 +298,7 @@ impl UseWalk<'_, '_> {
             Effect::Clobber(register) => {
                 set(registers, register, Derivation::Other);
             }
-            // What is loaded belongs to who stored it there.
+            // A loaded value belongs to the code that stored it.
             Effect::Escape(value) => {
                 let content = self.value(value, registers);
                 if let Value::Reg { .. } = value {
@@ -337,7 +337,7 @@ impl UseWalk<'_, '_> {
         width == self.code.image.machine.word_size()
     }
 
-    /// What an operand is. What is read on the way counts as accessed.
+    /// Returns the derivation of an operand. Reads count as accesses.
     fn value(&mut self, value: Value, registers: &Registers) -> Derivation {
         match value {
             Value::Const(_) | Value::Symbol { .. } | Value::Unknown => Derivation::Other,
@@ -388,7 +388,7 @@ impl UseWalk<'_, '_> {
             return Derivation::At(distance.wrapping_add(added));
         }
         match (op, left, right) {
-            // How far something else is from the address is a number, and leads there only together with the
+            // The distance of another value from the address is a number, and leads there only together with the
             // address.
             (BinaryOp::Sub, (Value::Reg { .. } | Value::Load { .. }, Derivation::Other), _) => {
                 Derivation::Other
@@ -397,7 +397,7 @@ impl UseWalk<'_, '_> {
         }
     }
 
-    /// `width` bytes at an address are read or written.
+    /// Records an access of `width` bytes at an address.
     fn access(&mut self, address: &Address, width: u8, registers: &Registers) {
         let base = address.base.map_or(Derivation::Other, |base| self.content(base, registers));
         let index = address.index.map_or(Derivation::Other, |(index, _)| self.content(index, registers));

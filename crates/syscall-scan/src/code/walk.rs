@@ -1,4 +1,4 @@
-//! The transfer function of [`super::constants`]: what the instructions of a run do to the facts in front of it.
+//! The transfer function of [`super::constants`]: the effects of a run's instructions on the facts before it.
 
 use kflow::values::Comparison;
 use kflow::{Transfer, apply};
@@ -15,11 +15,11 @@ pub(crate) struct RunWalk<'a> {
     image: &'a Image,
     pub(crate) known: Facts,
     stack_pointer: Reg,
-    /// What the flags compare.
+    /// The comparison that the flags represent.
     compared: Option<Comparison<Atom>>,
-    /// The register that is the left operand of that and still the same, if one is.
+    /// The register that was its left operand, if it is still unchanged.
     compared_register: Option<Reg>,
-    /// Whether it is not known if the rest of the instruction happens.
+    /// Whether the rest of the instruction may be skipped.
     maybe: bool,
 }
 
@@ -28,7 +28,7 @@ impl<'a> RunWalk<'a> {
         RunWalk { image, known, stack_pointer, compared: None, compared_register: None, maybe: false }
     }
 
-    /// Whether a conditional branch may fall through, and whether it may be taken.
+    /// Returns whether a conditional branch may fall through, and whether it may be taken.
     pub(super) fn ways(&self, effects: &[Effect]) -> [bool; 2] {
         let branch = effects.iter().find_map(|effect| match *effect {
             Effect::BranchIf(condition) => Some((self.compared.clone()?, condition)),
@@ -42,7 +42,7 @@ impl<'a> RunWalk<'a> {
         })
     }
 
-    /// What a conditional branch tells about a register.
+    /// Returns the fact that a conditional branch implies about a register.
     pub(super) fn learnt(&self, effects: &[Effect]) -> Option<BranchFact> {
         let compared = self.compared.as_ref()?;
         let condition = effects.iter().find_map(|effect| match *effect {
@@ -53,13 +53,13 @@ impl<'a> RunWalk<'a> {
         compared.tells(condition).then_some(BranchFact { register, right, width: compared.width, condition })
     }
 
-    /// The number of a system call, if it is one number that does not depend on how the function was called.
+    /// Returns the number of a system call, if it is a single number that does not depend on the caller.
     pub(super) fn call_number(&self) -> Option<u64> {
         let register = abi::number_register(abi::abi(self.image.machine, false));
         self.known.numbers_in(register).filter(|numbers| !numbers.from_caller)?.single()
     }
 
-    /// The target of a computed branch, if known.
+    /// Returns the target of a computed branch, if known.
     pub(super) fn targets(&self, effects: &[Effect]) -> Option<Vec<Addr>> {
         let target = effects.iter().find_map(|effect| match *effect {
             Effect::Transfer(value) => Some(value),
@@ -75,10 +75,10 @@ impl<'a> RunWalk<'a> {
         self.known.put(TEMPORARY, None);
     }
 
-    /// An address in the frame that is not the stack pointer may be given away. Writes through it may be to bytes
+    /// Sets a register. A frame address other than the stack pointer may escape. Writes through it may be to bytes
     /// before it, in the structure around it (`container_of`, a base class that is not the first one) or in a buffer
-    /// that is filled from its end. No structure begins below the stack pointer; that is also what a frame pointer is
-    /// made of, which tells nothing about the structures below it.
+    /// that is filled from its end. No structure begins below the stack pointer. A frame pointer is set from the stack
+    /// pointer as well, and reveals nothing about the structures below it.
     fn put(&mut self, register: Reg, content: Option<Constant>) {
         let content = content.filter(|_| !self.maybe);
         if let (Some(Constant::Frame(offset)), true) = (&content, register != self.stack_pointer) {
@@ -89,7 +89,7 @@ impl<'a> RunWalk<'a> {
         self.known.put(register, content);
     }
 
-    /// An address is made of an address in the frame and something unknown.
+    /// Exposes the frame addresses in an address with an unknown part.
     fn expose_parts(&mut self, address: &Address) {
         let parts = [address.base, address.index.map(|(index, _)| index)];
         for part in parts.into_iter().flatten() {
@@ -99,7 +99,7 @@ impl<'a> RunWalk<'a> {
         }
     }
 
-    /// A value becomes part of something unknown.
+    /// Records that a value becomes part of an unknown one.
     fn lose(&mut self, content: Option<Constant>) -> Option<Constant> {
         if let Some(Constant::Frame(offset)) = content {
             self.known.expose(offset);
@@ -161,12 +161,12 @@ impl<'a> RunWalk<'a> {
         }
     }
 
-    /// Whether one of the numbers is an address of something that may be loaded elsewhere.
+    /// Returns whether one of the numbers is an address in a position-independent object.
     fn is_moved(&self, numbers: &NumberSet) -> bool {
         numbers.iter().any(|number| self.image.may_be_moved(number))
     }
 
-    /// The low bytes of numbers. Those of an address depend on where it is loaded.
+    /// Returns the low bytes of numbers. The low bytes of an address depend on where it is loaded.
     fn narrow(&self, numbers: NumberSet, width: u8) -> Option<NumberSet> {
         if width >= self.image.machine.word_size() {
             return Some(numbers);
@@ -174,7 +174,7 @@ impl<'a> RunWalk<'a> {
         numbers.each(|number| (!self.image.may_be_moved(number)).then_some(number & low_mask(width)))
     }
 
-    /// A comparison, if its outcome does not depend on where something is loaded.
+    /// Returns a comparison, if its outcome does not depend on load addresses.
     fn comparison(&self, left: Value, right: Value, width: u8, equality: bool) -> Option<Comparison<Atom>> {
         let (left, right) = (self.numbers(left)?, self.numbers(right)?);
         let (left, right) = (self.narrow(left, width)?, self.narrow(right, width)?);
@@ -189,7 +189,7 @@ impl<'a> RunWalk<'a> {
         Some(Comparison { left: left.values(), right: right.values(), width, equality })
     }
 
-    /// The result of an operation on two known values.
+    /// Returns the result of an operation on two known values.
     fn computed(&self, op: BinaryOp, left: &Constant, right: &Constant, width: u8) -> Option<Constant> {
         match (op, left, right) {
             (BinaryOp::Add, a, b) if width == self.image.machine.word_size() => self.sum(a, b),
@@ -198,7 +198,7 @@ impl<'a> RunWalk<'a> {
             }
             (_, Constant::Numbers(a), Constant::Numbers(b)) => {
                 let (a, b) = (self.narrow(a.clone(), width)?, self.narrow(b.clone(), width)?);
-                // Processors take a count of bits beyond the width for another one.
+                // Processors reduce shift counts that exceed the width.
                 let shifts = matches!(op, BinaryOp::Shl | BinaryOp::Shr);
                 let bits = 8 * u64::from(width);
                 let compute = |a, b| if shifts && b >= bits { None } else { op.compute(a, b, width) };
@@ -210,7 +210,7 @@ impl<'a> RunWalk<'a> {
     }
 }
 
-/// Whether a write of so many bytes leaves nothing of what a register held before.
+/// Returns whether a write of `width` bytes replaces the whole content of a register.
 fn is_whole(register: Reg, width: u8) -> bool {
     width >= 4 || register == TEMPORARY
 }
@@ -218,7 +218,7 @@ fn is_whole(register: Reg, width: u8) -> bool {
 impl Transfer for RunWalk<'_> {
     type Known = Option<Constant>;
 
-    /// An address in the frame that becomes something unknown is given away.
+    /// Reads an operand. A frame address that becomes unknown escapes.
     fn operand(&mut self, operand: Value) -> Option<Constant> {
         let content = self.content(operand);
         match (&content, operand) {
@@ -303,7 +303,7 @@ impl Transfer for RunWalk<'_> {
         }
     }
 
-    /// Another process or thread may go on with another stack.
+    /// Forgets the frame: another process or thread may continue with another stack.
     fn system_call(&mut self, _compat: bool, _number: Option<u32>) {
         self.known.forget_frame();
     }

@@ -1,9 +1,9 @@
-//! Filters for system calls, made of a plan: a profile for container runtimes ([`seccomp`]), a line for a unit
-//! of systemd ([`systemd`]).
+//! System call filters from a plan: a profile for container runtimes ([`seccomp`]), or lines for a systemd unit
+//! ([`systemd`]).
 //!
-//! Both name calls and not numbers, and apply to all architectures alike, so that the calls of several ABIs
-//! are put together by name. What is allowed is never less than the plan has. A number without a name is left
-//! out: no kernel has such a call, and the program that makes it gets an error either way.
+//! Both use names rather than numbers, and apply to all architectures alike, so that the calls of several ABIs are
+//! merged by name. A filter always allows at least the calls of the plan. A number without a name is omitted: no kernel
+//! has such a call, and the program gets an error in any case.
 
 pub mod seccomp;
 pub mod systemd;
@@ -16,18 +16,18 @@ pub use syscalls::Errno;
 
 use crate::arguments::Prototype;
 
-/// A call that every process needs, although its program does not make it: the process that installs the filter starts
+/// A call that every process needs, even if its program does not make it: the process that installs the filter starts
 /// the program with it.
 const STARTS_PROGRAM: &str = "execve";
 
-/// What happens to a call that is not allowed.
+/// The effect of a call that is not allowed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// It fails with this error.
+    /// Failure with this error.
     Errno(Errno),
-    /// It ends the process.
+    /// The end of the process.
     Kill,
-    /// It is made, and noted in the kernel's log.
+    /// Execution, with a record in the kernel's log.
     Log,
 }
 
@@ -60,29 +60,28 @@ impl FromStr for Action {
 /// The greatest error number that a system call returns (`MAX_ERRNO`, include/linux/err.h).
 const MAX_ERRNO: i32 = 4095;
 
-/// A filter: what is allowed.
+/// A filter: the allowed calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     /// The ABIs that programs use.
     pub abis: Vec<Abi>,
     /// The calls by name.
     pub calls: BTreeMap<String, Allowed>,
-    /// What happens to all others.
+    /// The effect of all other calls.
     pub action: Action,
 }
 
-/// How a call may be made.
+/// The conditions of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowed {
-    /// What its arguments have to be.
+    /// The allowed values of its arguments.
     pub arguments: Arguments,
-    /// How many bits of an argument count, where these are not all bits of the register.
+    /// The number of significant bits of an argument, if not all bits of the register.
     pub bits: BTreeMap<u8, u8>,
 }
 
 impl Filter {
-    /// Allows what a plan has, and besides the calls that are named in `also`. Without `arguments`, calls are
-    /// allowed whatever their arguments.
+    /// Allows the calls of a plan and those in `also`. Without `arguments`, calls are allowed with any arguments.
     pub fn new(syscalls: &Syscalls, action: Action, arguments: bool, also: &[String]) -> Filter {
         let mut filter =
             Filter { abis: syscalls.abis.keys().copied().collect(), calls: BTreeMap::new(), action };
@@ -117,7 +116,7 @@ impl Allowed {
         Allowed { arguments: arguments.clone(), bits: bits.filter(|&(_, bits)| bits < word).collect() }
     }
 
-    /// Allows what is allowed for another ABI as well. Of an argument that has fewer bits there, fewer count.
+    /// Joins the conditions of another ABI: the arguments of either are allowed, and the smaller number of bits counts.
     fn merge(&mut self, other: Allowed) {
         self.arguments.merge(&other.arguments);
         for (index, bits) in other.bits {

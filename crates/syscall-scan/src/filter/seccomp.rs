@@ -1,5 +1,5 @@
-//! A seccomp profile as container runtimes read it (the Linux section of the OCI runtime specification, which
-//! Docker and Podman take from a file).
+//! A seccomp profile for container runtimes (the Linux section of the OCI runtime specification; Docker and Podman read
+//! it from a file).
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,13 @@ use serde_json::{Value, json};
 
 use super::{Action, Allowed, Errno, Filter};
 
-/// How many rules one call may have. The kernel's filter has 4096 instructions for all calls.
+/// Maximum number of rules for one call. The kernel's filter has 4096 instructions for all calls.
 const MAX_RULES: usize = 32;
 
-/// The profile.
+/// Returns the profile.
 ///
-/// A call whose arguments have to be one of several values has a rule for each combination, because the
-/// conditions of a rule have to hold all together. The argument with the most values is left out where these
-/// would be too many.
+/// A call whose arguments may have several values has a rule for each combination, because all conditions of a rule
+/// must hold together. If there are too many combinations, the argument with the most values is unrestricted.
 pub fn profile(filter: &Filter) -> Value {
     let default = match filter.action {
         Action::Errno(_) => "SCMP_ACT_ERRNO",
@@ -35,7 +34,7 @@ pub fn profile(filter: &Filter) -> Value {
         );
     }
     let mut profile = json!({ "defaultAction": default, "architectures": architectures, "syscalls": rules });
-    // EPERM is what runtimes use without a number.
+    // Runtimes use EPERM by default.
     if let Action::Errno(errno) = filter.action
         && errno != Errno::EPERM
     {
@@ -54,7 +53,7 @@ fn architecture(abi: Abi) -> &'static str {
     }
 }
 
-/// The combinations of conditions under which a call is allowed; one without conditions if they are too many.
+/// Returns the combinations of conditions under which a call is allowed; one without conditions if they are too many.
 fn combinations(allowed: &Allowed) -> Vec<Vec<Value>> {
     let mut arguments: Vec<(u8, Vec<u64>)> = allowed
         .arguments
@@ -88,7 +87,7 @@ fn combinations(allowed: &Allowed) -> Vec<Vec<Value>> {
     combinations
 }
 
-/// That an argument is a value, as far as the kernel looks at it.
+/// Returns the condition that an argument has a value, in the bits that the kernel reads.
 fn condition(index: u8, value: u64, bits: Option<u8>) -> Value {
     match bits {
         Some(bits) => {

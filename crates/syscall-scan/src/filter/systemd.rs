@@ -4,7 +4,7 @@ use kplan::Abi;
 
 use super::{Action, Filter};
 
-/// The lines. They cannot say anything about arguments.
+/// Returns the lines, which cannot restrict arguments.
 pub fn unit(filter: &Filter) -> String {
     let names: Vec<&str> = filter.calls.keys().map(String::as_str).collect();
     let architectures: Vec<&str> = filter.abis.iter().map(|&abi| architecture(abi)).collect();
@@ -14,7 +14,7 @@ pub fn unit(filter: &Filter) -> String {
             let errno = errno.name().unwrap_or("EPERM");
             format!("SystemCallFilter={names}\nSystemCallErrorNumber={errno}\n")
         }
-        // What systemd does by itself.
+        // This is the default of systemd.
         Action::Kill => format!("SystemCallFilter={names}\n"),
         Action::Log => format!("SystemCallLog=~{names}\n"),
     };

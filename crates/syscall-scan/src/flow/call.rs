@@ -1,4 +1,4 @@
-//! Calls: what is left of a state when the callee has returned.
+//! Calls: the state after the callee returns.
 
 use std::rc::Rc;
 
@@ -14,11 +14,11 @@ use crate::values::ValueSet;
 /// The summary of a function for its callers.
 #[derive(Clone)]
 pub(super) enum Callee {
-    /// It is a few straight instructions, which are followed.
+    /// A few straight-line instructions, which are applied to the caller's state.
     Leaf(Rc<StraightInstructions>),
-    /// It is more than that.
+    /// Any other function.
     Function {
-        /// The registers, as bits, that it keeps beside those that the ABI says.
+        /// The registers, as bits, that it preserves in addition to those of the ABI.
         kept: u64,
         /// See [`crate::code::Code::returns_twice`].
         returns_twice: bool,
@@ -26,8 +26,8 @@ pub(super) enum Callee {
 }
 
 impl Flows<'_> {
-    /// Applies a call: the callee itself if it is a few straight instructions (which is how
-    /// position-independent code reads the program counter), what the ABI says otherwise.
+    /// Applies a call: the callee's own instructions if they are a few straight-line ones (position-independent code
+    /// reads the program counter in this way), the rules of the ABI otherwise.
     pub(super) fn call(
         &mut self,
         state: &mut State,
@@ -43,7 +43,7 @@ impl Flows<'_> {
                 for (at, effects) in leaf.iter() {
                     let image = self.code.image;
                     let domain = &mut self.domain;
-                    // The return address was pushed a moment ago.
+                    // The return address has just been pushed.
                     let mut step = Step::new(image, domain, state, *at, stack_pointer, true);
                     effects.iter().for_each(|effect| apply(&mut step, effect));
                 }
@@ -61,13 +61,13 @@ impl Flows<'_> {
         if returns_twice {
             state.frame.forget_all(&self.domain);
         }
-        // Which callee does not matter to the stack pointer, unless it takes its arguments along.
+        // The stack pointer does not depend on the callee, unless the callee pops its arguments.
         let popped = callee.map_or(Some(0), |callee| self.code.popped(callee));
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
         let lost = self.convention.scratch.iter().filter(|reg| kept >> reg.0 & 1 == 0);
         for &reg in lost {
-            // Nobody asks what is left in the others, which have a name if they are read all the same.
+            // Nothing reads the leftovers in other registers, which get a value id if something does.
             match reg == self.convention.result {
                 true => step.clobber(reg),
                 false => step.state.set_register(reg, ValueSet::Any),
@@ -81,7 +81,7 @@ impl Flows<'_> {
         state.set_register(stack_pointer, after);
     }
 
-    /// The summary of a function.
+    /// Returns the summary of a function.
     fn callee(&mut self, entry: Addr) -> Callee {
         if let Some(known) = self.callees.get(&entry) {
             return known.clone();
@@ -98,11 +98,12 @@ impl Flows<'_> {
         known
     }
 
-    /// The registers, as bits, that a function leaves alone which is a few straight instructions around a system
-    /// call. Compilers know of such functions of the C library (`__libc_do_syscall` of Thumb code) what they change.
+    /// Returns the registers, as bits, that a function of a few straight-line instructions around a system call
+    /// preserves. Compilers rely on the registers that such functions of the C library preserve (`__libc_do_syscall` of
+    /// Thumb code).
     fn kept_by_gate(&self, callee: Addr) -> u64 {
         if self.convention.link.is_none() {
-            return 0; // They are no functions there.
+            return 0; // Not functions on this machine.
         }
         let gate = self.code.straight_instructions(callee).unwrap_or_default();
         let effects = || gate.iter().flat_map(|(_, effects)| effects);
@@ -115,7 +116,7 @@ impl Flows<'_> {
     fn is_leaf(&self, callee: Addr, instructions: &[(Addr, Vec<Effect>)]) -> bool {
         let any = |is: fn(&Effect) -> bool| instructions.iter().flat_map(|(_, effects)| effects).any(is);
         let suitable = !any(|effect| matches!(effect, Effect::SystemCall { .. } | Effect::OnlyIf(_)));
-        // What it stores may be the way back to its caller.
+        // It may store the return address to its caller.
         suitable && !(any(|effect| matches!(effect, Effect::Store { .. })) && self.code.returns_twice(callee))
     }
 }

@@ -1,4 +1,4 @@
-//! What all states of one analysis share: the origins, the word size, and which origin is the frame.
+//! The data that all states of one analysis share: the origins, the word size, and the origin of the frame.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -10,38 +10,38 @@ use super::frame::Place;
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Origins, ValueSet};
 
-/// How many places behind a watched pointer are told apart.
+/// Maximum number of places after a watched pointer that are distinguished.
 const MAX_BLENDED: usize = 8;
 
 /// The origins and the arithmetic of a machine's words.
 pub struct Domain {
     /// All origins so far.
     pub origins: Origins,
-    /// The stack pointer when the function was entered. It points to the return address.
+    /// The stack pointer at the function's entry. It points to the return address.
     pub frame: OriginId,
-    /// All ones in a word.
+    /// A word of ones.
     pub mask: u64,
-    /// How many registers there are, see [`kisa::Isa::registers`].
+    /// The number of registers, see [`kisa::Isa::registers`].
     pub(super) registers: usize,
-    /// The addresses of the global offset tables, where code of i386 counts from them. Compilers spill them;
-    /// no variable ever holds them.
+    /// The addresses of the global offset tables, if i386 code refers to data relative to them. Compilers spill them,
+    /// but no variable ever holds them.
     pub global_offset_tables: Vec<u64>,
-    /// Addresses that stay in the frame whatever others write to it, see [`super::Flows::keeping_constants`].
+    /// Addresses in the frame that other code never overwrites, see [`super::Flows::keeping_constants`].
     pub(super) kept: Vec<Range<u64>>,
-    /// Where code lies.
+    /// The address ranges of code.
     pub code: Vec<Range<u64>>,
-    /// The pointer that is followed through the function, see [`crate::follow`].
+    /// The pointer that is tracked through the function, see [`crate::follow`].
     pub watched: Option<OriginId>,
-    /// An instruction that makes an address, the address, and an unknown to stand for it, so that it can be watched.
+    /// An instruction that loads an address, the address, and an unknown that represents it, so that it can be watched.
     pub address_made: Option<(Addr, u64, OriginId)>,
-    /// The instruction that is being looked at.
+    /// The current instruction.
     pub(super) at: Addr,
-    /// Where the watched value went where it cannot be followed.
+    /// The instruction at which the watched value could not be tracked further.
     lost: Cell<Option<Addr>>,
 }
 
 impl Domain {
-    /// A domain for words of so many bytes, and so many registers.
+    /// Creates a domain for words of `word` bytes.
     pub fn new(word: u8, stack_pointer: Reg, registers: usize) -> Domain {
         let mut origins = Origins::default();
         let frame = origins.add(Origin::Register(stack_pointer));
@@ -60,7 +60,7 @@ impl Domain {
         }
     }
 
-    /// Whether others leave a number in the frame alone.
+    /// Returns whether other code never overwrites a number in the frame.
     pub(super) fn is_kept(&self, number: u64) -> bool {
         self.global_offset_tables.contains(&number) || self.kept.iter().any(|range| range.contains(&number))
     }
@@ -71,12 +71,13 @@ impl Domain {
         self.lost.set(None);
     }
 
-    /// The instruction where the watched value went where it cannot be followed.
+    /// Returns the instruction at which the watched value could not be tracked further.
     pub fn lost(&self) -> Option<Addr> {
         self.lost.get()
     }
 
-    /// A value id that replaces other values, joined with the watched pointer if one of them may be that.
+    /// Returns a value id that replaces other values, joined with the watched pointer if one of them may be the
+    /// pointer.
     pub(super) fn blend<'v>(
         &self,
         name: ValueSet,
@@ -98,26 +99,26 @@ impl Domain {
         name.join(&ValueSet::of(parts))
     }
 
-    /// A value goes into an unknown one: if it may be the watched pointer, that is lost here.
+    /// Records that a value becomes part of an unknown one: if it may be the watched pointer, tracking ends here.
     pub(super) fn lose(&self, value: &ValueSet) {
         if value.elements().iter().any(|atom| Some(atom.origin) == self.watched) {
             self.lost.set(Some(self.at));
         }
     }
 
-    /// Whether a value is one of several addresses of code. Programs do not count with them, so that there are
-    /// never many.
+    /// Returns whether a value is one of several code addresses. Programs do not compute with code addresses, so that
+    /// there are never many.
     pub(super) fn is_addresses_of_code(&self, value: &ValueSet) -> bool {
         let is_code = |number: u64| self.code.iter().any(|range| range.contains(&number));
         value.is_numbers() && value.elements().iter().all(|atom| is_code(atom.offset))
     }
 
-    /// An atom plus a number.
+    /// Returns an atom plus a number.
     pub fn plus(&self, atom: Atom, number: u64) -> Atom {
         Atom { offset: atom.offset.wrapping_add(number) & self.mask, ..atom }
     }
 
-    /// The place in the frame that an address names, if it names one.
+    /// Returns the place in the frame at an address, if it is in the frame.
     pub fn place(&self, address: Atom) -> Option<Place> {
         let in_frame =
             address.origin == self.frame || matches!(self.origins.get(address.origin), Origin::Frame { .. });
@@ -130,39 +131,37 @@ impl Domain {
         in_frame.then_some(Place { frame: address.origin, offset })
     }
 
-    /// The address of a place.
+    /// Returns the address of a place.
     pub fn address(&self, place: Place) -> Atom {
         Atom { origin: place.frame, offset: place.offset as u64 & self.mask }
     }
 
-    /// Whether a place is among the arguments that the caller left on the stack, or is the return address
-    /// below them.
+    /// Returns whether a place belongs to the stack arguments or is the return address below them.
     pub fn is_argument(&self, place: Place) -> bool {
         place.frame == self.frame && place.offset >= 0
     }
 
-    /// Whether a value is made from one of these origins. An origin has a higher number than those it is made from.
+    /// Returns whether a value is made from one of these origins. An origin has a higher number than its parts.
     pub(super) fn is_made_from(&self, value: &ValueSet, origins: &[OriginId]) -> bool {
         let is_root =
             |atom: &Atom, root: OriginId| root <= atom.origin && self.origins.root(atom.origin) == root;
         value.elements().iter().any(|atom| origins.iter().any(|&root| is_root(atom, root)))
     }
 
-    /// A value of this origin.
+    /// Returns a value of this origin.
     pub fn value(&mut self, origin: Origin) -> ValueSet {
         self.origins.add(origin).map_or(ValueSet::Any, |(id, _)| ValueSet::One(Atom::of(id)))
     }
 
-    /// An atom's low `width` bytes, zero-extended, as an atom. The range that it is known to lie in may
-    /// say that this is the atom itself.
+    /// Returns an atom's low `width` bytes, zero-extended, as an atom: the atom itself if its range fits.
     pub fn low(&mut self, atom: Atom, width: u8, Span { high, .. }: Span) -> Option<Atom> {
         let mask = low_mask(width) & self.mask;
         match atom.as_number() {
             Some(number) => Some(Atom::number(number & mask)),
             None if high <= mask => Some(atom),
             None => {
-                // The low byte of the low half of a value is the low byte of the value, and so it is of a value
-                // that was sign-extended.
+                // The low byte of the low half of a value is the low byte of the value itself, and likewise for a
+                // sign-extended value.
                 let of = match self.origins.get(atom.origin) {
                     Origin::Low { of, width: wider } if width <= wider => self.plus(of, atom.offset),
                     Origin::Signed { of, width: narrow } if width == narrow && atom.offset == 0 => {
@@ -175,7 +174,7 @@ impl Domain {
         }
     }
 
-    /// The low `from` bytes of an atom, which lies in the given range, sign-extended to `width` bytes.
+    /// Returns the low `from` bytes of an atom in a given range, sign-extended to `width` bytes.
     pub fn sign_extend(&mut self, atom: Atom, from: u8, width: u8, Span { high, .. }: Span) -> Option<Atom> {
         if let Some(number) = atom.as_number() {
             return Some(Atom::number(sign_extend(number, from) & low_mask(width) & self.mask));
@@ -246,7 +245,7 @@ mod tests {
         assert_ne!(low, atom);
         assert_eq!(domain.low(low, 4, Span::new(0, 0xffff_ffff)), Some(low));
         assert_eq!(domain.sign_extend(low, 4, 8, Span::new(0, 5)), Some(low));
-        // What may be negative becomes another unknown, the same each time.
+        // A value that may be negative becomes another unknown, the same each time.
         let signed = domain.sign_extend(low, 4, 8, Span::new(0, 0xffff_ffff));
         assert_ne!(signed, Some(low));
         assert_eq!(domain.sign_extend(low, 4, 8, Span::new(0, 0xffff_ffff)), signed);

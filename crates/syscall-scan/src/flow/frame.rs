@@ -1,9 +1,9 @@
-//! The stack frame of a function: what it wrote where, and what others may have changed.
+//! The stack frame of a function: the values that it stored, and the places that other code may have changed.
 //!
-//! A frame is not written to by others unless they know an address in it. An address that the function
-//! gives away (as an argument, or by storing it in memory) *exposes* everything from there to the end of
-//! its part of the frame: objects are passed by their first byte, and where they end is not known. Local
-//! variables are one part, the arguments above the return address another.
+//! Other code writes to a frame only if it has an address in it. An address that the function passes as an argument or
+//! stores in memory *exposes* everything from there to the end of its part of the frame: objects are passed by their
+//! first byte, and their size is unknown. Local variables form one part, the arguments above the return address
+//! another.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -18,10 +18,9 @@ use super::domain::Domain;
 /// A place in a stack frame.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Place {
-    /// The stack pointer that offsets count from: the one that the function was entered with, or one that
-    /// it aligned.
+    /// The stack pointer that offsets are relative to: at the function's entry, or after alignment.
     pub frame: OriginId,
-    /// Bytes from there; negative for local variables.
+    /// Offset in bytes; negative for local variables.
     pub offset: i64,
 }
 
@@ -31,11 +30,11 @@ impl Place {
     }
 }
 
-/// A part of the frame that was written to.
+/// A part of the frame with a stored value.
 #[derive(Clone, PartialEq, Debug)]
 struct Cell {
     place: Place,
-    /// How many bytes.
+    /// The size in bytes.
     width: u8,
     value: ValueSet,
 }
@@ -45,7 +44,7 @@ impl Cell {
         self.place.plus(self.width)
     }
 
-    /// A cell of unknown content between two offsets, if there is anything between them.
+    /// Creates a cell of unknown content between two offsets, if they differ.
     fn unknown(frame: OriginId, from: i64, to: i64) -> Option<Cell> {
         let width = to.saturating_sub(from).clamp(0, 255) as u8;
         let place = Place { frame, offset: from };
@@ -53,15 +52,15 @@ impl Cell {
     }
 }
 
-/// What is known about a function's frame. Copies share their cells until one of them is changed.
+/// Known facts about a function's frame. Copies share their cells until one of them is changed.
 #[derive(Clone, Debug)]
 pub struct Frame {
-    /// Sorted by place, without overlaps. A cell whose content is not known is kept among the arguments
-    /// only, where it says that the argument is no longer what the caller put there.
+    /// The cells, sorted by place, without overlaps. A cell of unknown content is kept only among the arguments: it
+    /// records that the argument is no longer the caller's.
     cells: Rc<Vec<Cell>>,
-    /// From each of these places to the end of its part of the frame, others may write.
+    /// Other code may write from each of these places to the end of its part of the frame.
     exposed: Rc<Vec<Place>>,
-    /// The arguments, from this offset on, may have changed since the function was entered.
+    /// Arguments from this offset on may have changed since the function's entry.
     arguments_lost: i64,
 }
 
@@ -74,12 +73,12 @@ impl PartialEq for Frame {
 }
 
 impl Frame {
-    /// The frame of a function that has not done anything yet.
+    /// Creates the frame of a function at its entry.
     pub fn new() -> Frame {
         Frame { cells: Rc::default(), exposed: Rc::default(), arguments_lost: i64::MAX }
     }
 
-    /// The frame of which nothing is known.
+    /// Creates a frame without known facts.
     pub fn lost() -> Frame {
         Frame { arguments_lost: 0, ..Frame::new() }
     }
@@ -96,7 +95,7 @@ impl Frame {
         first..first + count
     }
 
-    /// The `width` bytes at a place: `None` if it is not known what is there.
+    /// Returns the `width` bytes at a place; `None` if they are unknown.
     pub fn load(&self, place: Place, width: u8, domain: &mut Domain) -> Option<ValueSet> {
         let cells = &self.cells[self.overlapping(place, width)];
         let Some(cell) = cells.first() else { return self.argument(place, width, domain) };
@@ -115,7 +114,7 @@ impl Frame {
         Some(part).filter(|value| *value != ValueSet::Any)
     }
 
-    /// What the caller left at a place.
+    /// Returns the argument that the caller stored at a place.
     fn argument(&self, place: Place, width: u8, domain: &mut Domain) -> Option<ValueSet> {
         let untouched = domain.is_argument(place) && place.plus(width) <= self.arguments_lost;
         let at = domain.address(place);
@@ -136,7 +135,7 @@ impl Frame {
                 return;
             }
         }
-        // What is left of a cell that is partly overwritten is forgotten.
+        // Forget the rest of a cell that is partly overwritten.
         let mut new = Vec::new();
         if argument {
             for cell in &self.cells[range.clone()] {
@@ -182,7 +181,7 @@ impl Frame {
         }
     }
 
-    /// Forgets everything: the frame may be another one's, or an earlier one's.
+    /// Forgets everything: the frame may belong to another function or an earlier time.
     pub fn forget_all(&mut self, domain: &Domain) {
         let frames: Vec<OriginId> = self.cells.iter().map(|cell| cell.place.frame).collect();
         for frame in frames {
@@ -191,7 +190,7 @@ impl Frame {
         self.forget_from(Place { frame: domain.frame, offset: 0 }, domain);
     }
 
-    /// Forgets what lies below the stack pointer, where a callee has its frame.
+    /// Forgets everything below the stack pointer, where a callee has its frame.
     pub fn forget_below(&mut self, place: Place) {
         let below = |cell: &Cell| cell.place.frame == place.frame && cell.end() <= place.offset;
         if self.cells.iter().any(below) {
@@ -199,7 +198,7 @@ impl Frame {
         }
     }
 
-    /// Others get to know the address of this place.
+    /// Makes the address of this place known to other code.
     pub fn expose(&mut self, place: Place, domain: &Domain) {
         let argument = domain.is_argument(place);
         let known = self
@@ -213,20 +212,20 @@ impl Frame {
         }
     }
 
-    /// Others get to know every address in the frame that this value may be.
+    /// Makes every frame address that this value may be known to other code.
     pub fn expose_value(&mut self, value: &ValueSet, domain: &Domain) {
         for place in value.elements().iter().filter_map(|&atom| domain.place(atom)) {
             self.expose(place, domain);
         }
     }
 
-    /// A value becomes part of an unknown one: an address in the frame may still be used by that name.
+    /// Records that a value becomes part of an unknown one: a frame address may still be used in that form.
     pub fn lose(&mut self, value: &ValueSet, domain: &Domain) {
         domain.lose(value);
         self.expose_value(value, domain);
     }
 
-    /// Others get to know every address in the frame that is kept in it.
+    /// Makes every frame address that is stored in the frame known to other code.
     pub fn expose_contents(&mut self, domain: &Domain) {
         let cells = Rc::clone(&self.cells);
         for cell in cells.iter() {
@@ -234,7 +233,7 @@ impl Frame {
         }
     }
 
-    /// Others wrote to memory, not known where.
+    /// Records that other code wrote to unknown memory.
     pub fn written_by_others(&mut self, domain: &Domain) {
         for &place in Rc::clone(&self.exposed).iter() {
             self.forget_from(place, domain);
@@ -259,7 +258,7 @@ impl Frame {
         });
     }
 
-    /// Makes this frame hold for `other` too, see `State::join`. `unite` joins two values.
+    /// Extends this frame to cover `other`, see `State::join`. `unite` joins two values.
     pub(super) fn join(
         &mut self,
         other: &Frame,
@@ -275,15 +274,15 @@ impl Frame {
             let known = self.exposed.contains(&place);
             self.expose(place, domain);
             if widen && !known && !domain.is_argument(place) {
-                // Addresses that move with every round: take the whole part of the frame.
+                // An address that moves in every round: expose the whole part of the frame.
                 self.expose(Place { offset: i64::MIN, ..place }, domain);
             }
         }
         self.arguments_lost = self.arguments_lost.min(other.arguments_lost);
     }
 
-    /// A cell that one of two frames has, joined with what the other one, `self`, has in its place. `unite` gets
-    /// this frame's value first.
+    /// Joins a cell of another frame with the content of `self` at the same place. `unite` gets this frame's value
+    /// first.
     fn with_cell(
         &self,
         cell: &Cell,
@@ -313,7 +312,7 @@ impl Frame {
                 theirs.next();
                 Some(cell)
             }
-            // Written on one way only, or in other pieces: what is there on the other way?
+            // Stored on one path only, or in other pieces: join with the content on the other path.
             (Some(a), Some(b)) if key(a) > key(b) => {
                 theirs.next().map(|cell| self.with_cell(cell, domain, &mut *unite))
             }
@@ -326,7 +325,7 @@ impl Frame {
         }
         cells.dedup_by(|next, cell| next.place.frame == cell.place.frame && next.place.offset < cell.end());
         let mut joined = Frame { cells: Rc::new(cells), exposed: Rc::clone(&self.exposed), ..*self };
-        // Arguments that were written in other pieces there: all of it is unknown.
+        // Arguments stored in other pieces there are unknown as a whole.
         for cell in other.cells.iter().filter(|cell| domain.is_argument(cell.place)) {
             for mine in &self.cells[self.overlapping(cell.place, cell.width)] {
                 if (mine.place, mine.width) != (cell.place, cell.width) {

@@ -1,4 +1,4 @@
-//! Whether what a register holds may be an address in the frame.
+//! Whether the content of a register may be an address in the frame.
 
 use kflow::BlockIndex;
 use kisa::Reg;
@@ -10,8 +10,8 @@ use crate::image::Addr;
 use crate::values::ValueSet;
 
 impl Flows<'_> {
-    /// Whether a register may hold an address in the frame in front of an instruction. Where a join has made its content
-    /// unknown, the states behind the predecessors tell.
+    /// Returns whether a register may hold an address in the frame before an instruction. If a join has made its
+    /// content unknown, the states after the predecessors decide.
     pub fn is_in_frame(&mut self, flow: &FunctionStates, at: Addr, register: Reg) -> bool {
         let Some(block) = flow.function.block_at(at) else { return true };
         let Some(state) = self.before(flow, at) else { return false };
@@ -37,7 +37,7 @@ impl Flows<'_> {
         false
     }
 
-    /// What a register holds behind a block. `None` if that is not known.
+    /// Returns the content of a register after a block; `None` if it is unknown.
     fn behind(&mut self, flow: &FunctionStates, block: &Block, register: Reg) -> Option<ValueSet> {
         let last = self.instructions(block.start, block.end).last()?;
         let kind = block.exit.map(|exit| self.code.exit(exit).kind);
@@ -53,7 +53,7 @@ impl Flows<'_> {
         Some(state.register(register).clone())
     }
 
-    /// The instructions from one address to another.
+    /// Returns the instructions between two addresses.
     fn instructions(&self, start: Addr, end: Addr) -> impl Iterator<Item = Addr> + use<'_> {
         self.code.instructions_from(start).take_while(move |&at| at < end)
     }

@@ -1,5 +1,5 @@
-//! Facts from the straight code before an exit: most callers pass constants that they make just before the call, and
-//! need no analysis as a whole.
+//! Facts from the straight-line code before an exit: most callers pass constants that they load just before the call,
+//! and need no analysis of the whole function.
 
 use std::rc::Rc;
 
@@ -10,9 +10,10 @@ use crate::code::ExitId;
 use crate::values::{Atom, ValueSet};
 
 impl Flows<'_> {
-    /// The state behind an exit, its own effects included, as far as the last run that ends there tells: places in the
-    /// frame count from where the stack pointer was when the run began, and everything from before is unknown. Also
-    /// returns whether what the run has left in the frame is still there. `None` where [`Code::last_run`] finds no run.
+    /// Returns the state after an exit, including its own effects, as determined by the last run that ends there.
+    /// Places in the frame are relative to the stack pointer at the start of the run, and everything earlier is
+    /// unknown. Also returns whether the values that the run stored in the frame are still there. `None` if
+    /// [`Code::last_run`] finds no run.
     ///
     /// [`Code::last_run`]: crate::code::Code::last_run
     pub fn after_run(&mut self, exit: ExitId) -> Option<(State, bool)> {
@@ -42,7 +43,7 @@ impl Flows<'_> {
     }
 }
 
-/// Whether an effect writes to nothing in the frame but what it names by the stack pointer, which has to be known.
+/// Returns whether an effect writes to the frame only relative to the stack pointer, which has to be known.
 fn keeps_frame_alone(effect: &Effect, stack_pointer: Reg, is_known: bool) -> bool {
     match effect {
         Effect::Store { to, .. } => {

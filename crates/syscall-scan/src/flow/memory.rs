@@ -1,7 +1,8 @@
 //! Loads and stores.
 //!
-//! Memory has three kinds. The function's own frame is followed cell by cell, and constant memory is read from the
-//! file. For all other memory, only the place of the load is recorded, so that a resolver can look for the stores.
+//! There are three kinds of memory. The function's own frame is tracked cell by cell, and constant memory is read from
+//! the file. For all other memory, only the place of the load is recorded, so that a resolver can search for the
+//! stores.
 
 use std::rc::Rc;
 
@@ -14,24 +15,24 @@ use super::step::{SLOT_INDEX, SLOT_SCALED, Step};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
-/// The most entries that a table may have that is read whole.
+/// Maximum number of entries in a table that is read as a whole.
 const MAX_ENTRIES: u64 = 1024;
 
-/// The most numbers that an address computation is written out for.
+/// Maximum number of results for which an address computation is enumerated.
 pub(super) const MAX_FEW: u64 = 15;
 
-/// How many values from outside of the frame are remembered.
+/// Maximum number of loads from outside the frame that are remembered.
 const MAX_LOADED: usize = 6;
 
-/// What an address expression may be.
+/// The possible values of an address expression.
 enum Pointer {
     /// One of these.
     Known(ValueSet),
-    /// A number plus an unknown times a factor.
+    /// A number plus a scaled unknown.
     Indexed { table: Addr, index: Atom, stride: u8 },
-    /// Somewhere behind this place in the frame.
+    /// Somewhere after this place in the frame.
     Within(Place),
-    /// Anything.
+    /// Any address.
     Unknown,
 }
 
@@ -93,8 +94,8 @@ impl Step<'_> {
         }
     }
 
-    /// The sums of an address of data and an index, except those in other objects: a comparison has ruled out an index
-    /// that leads there. (The distance between objects is unknown before they are loaded.)
+    /// Returns the sums of a data address and an index, except those in other objects: a comparison has ruled out such
+    /// an index. (The distance between objects is unknown before they are loaded.)
     fn in_object(&self, base: &ValueSet, sum: ValueSet) -> ValueSet {
         let Some(object) = base.as_number().and_then(|base| self.image.object_index(Addr(base))) else {
             return sum;
@@ -110,12 +111,12 @@ impl Step<'_> {
         }
     }
 
-    /// The address itself, as `lea` computes it.
+    /// Returns the address itself, as `lea` computes it.
     pub(super) fn address_of(&mut self, address: &Address) -> ValueSet {
         let value = match self.pointer(&Address { segment: None, ..*address }) {
             Pointer::Known(value) => value,
             Pointer::Within(place) => {
-                // An address in the frame that cannot be told from others.
+                // A frame address at an unknown offset.
                 self.state.frame.expose(place, self.domain);
                 ValueSet::Any
             }
@@ -135,7 +136,7 @@ impl Step<'_> {
         value
     }
 
-    /// The address of an entry of a table, which machines compute first that do not multiply an index as they load.
+    /// Returns the address of a table entry; machines without scaled addressing compute it before the load.
     fn entry_address(&mut self, table: Addr, index: Atom, stride: u8) -> ValueSet {
         if !stride.is_power_of_two() {
             return ValueSet::Any;
@@ -149,7 +150,7 @@ impl Step<'_> {
         self.make_within(SLOT_SCALED, scaled).map(|atom| Some(self.domain.plus(atom, table.0)))
     }
 
-    /// The numbers that `lea 6(%eax,%eax,8)` can be, where `%eax` is known to be small.
+    /// Returns the possible numbers of `lea 6(%eax,%eax,8)` if `%eax` is known to be small.
     fn few(&mut self, address: &Address) -> ValueSet {
         let (Some((index, stride)), None) = (address.index, address.segment) else {
             return ValueSet::Any;
@@ -191,7 +192,7 @@ impl Step<'_> {
         self.make_loaded(width)
     }
 
-    /// Loads through one address. `table(%eax)` is an entry of a table where `%eax` is known to be small.
+    /// Loads through one address. `table(%eax)` is a table entry if `%eax` is known to be small.
     fn load_unknown_plus_table(&mut self, atom: Atom, width: u8) -> ValueSet {
         if atom.as_number().is_none() && self.domain.place(atom).is_none() {
             let (index, table) = (Atom::of(atom.origin), Addr(atom.offset));
@@ -220,7 +221,7 @@ impl Step<'_> {
         self.load_once(address, None, width, |step| step.load_from_outside(address, width))
     }
 
-    /// `cmpb $5,mode; ja …; movzbl mode,%eax` reads a variable twice and means one value.
+    /// Loads once: `cmpb $5,mode; ja …; movzbl mode,%eax` reads a variable twice and means one value.
     fn load_once(
         &mut self,
         at: Atom,
@@ -233,7 +234,7 @@ impl Step<'_> {
             return known.value.clone();
         }
         let value = load(self);
-        // In a loop the new value may go by a name that the address was made of.
+        // In a loop, the new value may reuse the id of an unknown in the address.
         let root = |atom: Atom| self.domain.origins.root(atom.origin);
         let made_of = [Some(at), index.map(|(index, _)| index)].into_iter().flatten().map(root);
         let mut made_of = made_of.filter(|&origin| origin != OriginId::NUMBER);
@@ -251,7 +252,7 @@ impl Step<'_> {
         value
     }
 
-    /// Loads from `table(%eax,%ecx,4)`, of which neither register is known.
+    /// Loads from `table(%eax,%ecx,4)` with both registers unknown.
     fn load_through_two(&mut self, from: &Address, width: u8) -> ValueSet {
         let (Some(base), Some((index, stride)), None) = (from.base, from.index, from.segment) else {
             return ValueSet::Any;
@@ -263,7 +264,7 @@ impl Step<'_> {
     }
 
     fn load_from_outside(&mut self, address: Atom, width: u8) -> ValueSet {
-        // What the function itself made up leads nowhere that a caller could tell.
+        // A caller cannot interpret an address that the function itself computed.
         let root = self.domain.origins.root(address.origin);
         if matches!(
             self.domain.origins.get(root),
@@ -293,7 +294,7 @@ impl Step<'_> {
         }
     }
 
-    /// Gives a variable in the frame a value id, as [`Step::unite`] does to a register.
+    /// Gives a variable in the frame a value id, like [`Step::unite`] for registers.
     pub(super) fn unite_cell(&mut self, at: &Address, width: u8) {
         let Pointer::Known(address) = self.pointer(at) else { return };
         let Some(place) = address.single().and_then(|atom| self.domain.place(atom)) else { return };
@@ -305,10 +306,10 @@ impl Step<'_> {
         }
     }
 
-    /// An entry of a table: the set of all that the index can reach, or an unknown one.
+    /// Loads a table entry: the set of all entries within the index range, or an unknown one.
     fn load_entry(&mut self, table: Addr, index: Atom, stride: u8, width: u8) -> ValueSet {
         let span = self.state.ranges.get(index, self.domain);
-        // A byte of which nothing is known is no bound: few tables have 256 entries.
+        // An unknown byte is not a bound: few tables have 256 entries.
         if span.steps() <= MAX_ENTRIES && span.steps() != 0xff {
             let entry = |index: u64| {
                 let at = table.0.wrapping_add(index.wrapping_mul(stride.into()));
@@ -352,7 +353,7 @@ impl Step<'_> {
         self.state.written_by_others(self.domain);
     }
 
-    /// An unknown number of bytes is written from an address on, or somewhere.
+    /// Writes an unknown number of bytes, from an address on or anywhere.
     pub(super) fn clobber_from(&mut self, from: Option<&Address>) {
         let places = match from.map_or(Pointer::Unknown, |from| self.pointer(from)) {
             Pointer::Known(addresses) => {

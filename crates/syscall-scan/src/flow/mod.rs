@@ -1,16 +1,15 @@
-//! Constant propagation over one function, or a part of one: what is in which register and stack slot at each point.
+//! Constant propagation over one function, or a part of one: the content of each register and stack slot at each point.
 //!
-//! States are computed block by block until nothing changes. A value that a function did not make itself
-//! is kept as what it is on entry ("argument 1", "what argument 1 points to"), so that the analysis needs no
-//! callers and is done once a function; [`crate::resolve`] asks the callers later, and only those that
-//! matter.
+//! States are computed block by block until a fixed point is reached. A value that a function does not compute itself
+//! is kept in terms of its entry ("argument 1", "the memory at argument 1"). The analysis therefore needs no callers
+//! and runs once per function; [`crate::resolve`] later follows only the callers that matter.
 //!
-//! Assumptions about compiled code: a call returns with the registers that the ABI preserves and with the stack
-//! pointer unchanged. A function writes to another function's frame only through addresses that it was given, and
-//! above them. A function that looks at its own return address may return twice, as `setjmp` and `vfork` do, and then
-//! the frame is as it was left after the first time: nothing that was in it is believed behind such a call. The
-//! function's own stack pointer is checked: if a return is reached with the stack pointer elsewhere than at the return
-//! address, values that were read from the frame are ignored.
+//! Assumptions about compiled code: a call returns with the registers that the ABI preserves and with the stack pointer
+//! unchanged. A function writes to another function's frame only through addresses that it was given, and above them. A
+//! function that reads its own return address may return twice, like `setjmp` and `vfork`; the frame is then in its
+//! state after the first return, so that no frame content is trusted after such a call. The function's own stack
+//! pointer is checked: if a return is reached with the stack pointer elsewhere than at the return address, values that
+//! were read from the frame are ignored.
 
 mod call;
 mod domain;
@@ -47,23 +46,23 @@ pub use state::State;
 use step::Step;
 pub(crate) use step::constant_address;
 
-/// The analysis of functions, each when it is asked for.
+/// The analysis of functions, each on demand.
 pub struct Flows<'c> {
     /// The code.
     pub code: &'c Code<'c>,
-    /// What all states share.
+    /// The data that all states share.
     pub domain: Domain,
     /// The calling convention of the machine.
     pub convention: &'static Convention,
     functions: FxHashMap<Addr, Rc<Function>>,
     flows: FxHashMap<Addr, Rc<FunctionStates>>,
-    /// The numbers that registers hold in front of the blocks of functions.
+    /// The numbers that registers hold before the blocks of functions.
     numbers: FxHashMap<Addr, Vec<Option<Facts>>>,
-    /// By function and pointer: the states while the pointer is watched, see [`Flows::watch`].
+    /// The states while a pointer is watched, by function and pointer, see [`Flows::watch`].
     watched: FxHashMap<(Addr, OriginId), Result<Rc<FunctionStates>, Addr>>,
     /// The summaries of callees.
     callees: FxHashMap<Addr, Callee>,
-    /// A buffer for the effects of one instruction, and one for the instructions of a function.
+    /// Buffers for the effects of one instruction and for the instructions of a function.
     effects: Vec<Effect>,
     decoded: Decoded,
 }
@@ -72,9 +71,9 @@ pub struct Flows<'c> {
 pub struct FunctionStates {
     /// The function.
     pub function: Rc<Function>,
-    /// The state in front of each block; `None` if control does not get there.
+    /// The state before each block; `None` if the block is never reached.
     states: Vec<Option<Rc<State>>>,
-    /// Whether what was read from the frame is believed.
+    /// Whether values read from the frame are trusted.
     pub trust_frame: bool,
     predecessors: OnceCell<Vec<Vec<BlockIndex>>>,
 }
@@ -84,7 +83,7 @@ impl FunctionStates {
         FunctionStates { function, states, trust_frame, predecessors: OnceCell::new() }
     }
 
-    /// The predecessors of a block, by rising number.
+    /// Returns the predecessors of a block, by rising number.
     pub(crate) fn predecessors(&self, block: BlockIndex) -> &[BlockIndex] {
         &self.predecessors.get_or_init(|| self.function.predecessors())[block.get()]
     }
@@ -92,23 +91,23 @@ impl FunctionStates {
 
 /// A step of [`Flows::walk`].
 pub enum Visit<'a> {
-    /// An instruction and the state in front of it.
+    /// An instruction and the state before it.
     Instruction {
         /// The instruction.
         at: Addr,
-        /// The state in front of it.
+        /// The state before it.
         state: &'a State,
-        /// What it does.
+        /// Its effects.
         effects: &'a [Effect],
     },
-    /// An exit and the state behind its own effects.
+    /// An exit and the state after its own effects.
     Exit {
         /// The exit.
         exit: ExitId,
-        /// The state behind it.
+        /// The state after it.
         state: &'a State,
     },
-    /// The end of a block that simply goes on.
+    /// The end of a block that falls through.
     End {
         /// The address after it.
         next: Addr,
@@ -117,7 +116,7 @@ pub enum Visit<'a> {
     },
 }
 
-/// A state, and where the instruction in front of it sends control.
+/// A state, and the target of the preceding computed branch.
 pub struct After {
     /// The state.
     pub state: State,
@@ -126,7 +125,7 @@ pub struct After {
 }
 
 impl<'c> Flows<'c> {
-    /// Nothing analysed so far.
+    /// Creates an analysis without results.
     pub fn new(code: &'c Code<'c>) -> Flows<'c> {
         let convention = Convention::of(code.image.machine);
         let word = code.image.machine.word_size();
@@ -147,14 +146,14 @@ impl<'c> Flows<'c> {
         }
     }
 
-    /// The same, under the assumption that others leave alone what holds an address of constant memory, or the
-    /// page part of one.
+    /// Assumes that other code never overwrites a frame slot with an address of constant memory, or with the page part
+    /// of one.
     pub fn keeping_constants(mut self) -> Flows<'c> {
         self.domain.kept = self.code.image.constant_pages();
         self
     }
 
-    /// The analysis of the function that begins at an address.
+    /// Returns the analysis of the function at an address.
     pub fn flow(&mut self, entry: Addr) -> Rc<FunctionStates> {
         if let Some(flow) = self.flows.get(&entry) {
             return Rc::clone(flow);
@@ -170,8 +169,8 @@ impl<'c> Flows<'c> {
         flow
     }
 
-    /// The state behind a chain of blocks ([`Function::chain_to`]) and its last instruction, nothing being known in front
-    /// of it but numbers that registers hold.
+    /// Returns the state after a chain of blocks ([`Function::chain_to`]) and its last instruction. Only the given
+    /// numbers in registers are known before the chain.
     pub(crate) fn after_chain(&mut self, chain: &Function, numbers: &[(Reg, u64)]) -> Option<After> {
         let mut begin = State::nothing_known(self.domain.registers);
         for &(reg, number) in numbers {
@@ -182,7 +181,8 @@ impl<'c> Flows<'c> {
         self.after(&FunctionStates::new(Rc::new(chain.clone()), states, false), last)
     }
 
-    /// The numbers that registers hold in front of a block of a function, as far as plain arithmetic tells.
+    /// Returns the numbers that registers hold before a block of a function, as far as plain arithmetic determines
+    /// them.
     pub fn numbers_at(&mut self, entry: Addr, block: Addr) -> RegisterNumbers {
         let function = self.function(entry);
         let known = self.numbers.entry(entry);
@@ -195,13 +195,13 @@ impl<'c> Flows<'c> {
         Rc::new(State::at_entry(&mut self.domain))
     }
 
-    /// The blocks of the function that begins at an address.
+    /// Returns the blocks of the function at an address.
     pub fn function(&mut self, entry: Addr) -> Rc<Function> {
         let new = || Rc::new(Function::new(self.code, entry));
         Rc::clone(self.functions.entry(entry).or_insert_with(new))
     }
 
-    /// The state in front of an instruction; `None` if control does not get there.
+    /// Returns the state before an instruction; `None` if it is never reached.
     pub fn before(&mut self, flow: &FunctionStates, at: Addr) -> Option<State> {
         let block = flow.function.block_at(at)?;
         let mut state = flow.states[block.get()].as_deref()?.clone();
@@ -217,8 +217,8 @@ impl<'c> Flows<'c> {
         Some(state)
     }
 
-    /// Makes the state the one in front of an instruction that happens, if that is on a condition; a branch always
-    /// does.
+    /// Turns the state into the one before an instruction that executes, if it is conditional; a branch always
+    /// executes.
     fn arrive(&mut self, state: &mut State, effects: &[Effect]) {
         state.settle_for(effects, &mut self.domain);
         match effects.first() {
@@ -227,8 +227,7 @@ impl<'c> Flows<'c> {
         }
     }
 
-    /// The state behind an instruction, its own effects included (for a call, those that the callee sees
-    /// when it begins).
+    /// Returns the state after an instruction, including its own effects (for a call, those before the callee begins).
     pub fn after(&mut self, flow: &FunctionStates, at: Addr) -> Option<After> {
         let mut state = self.before(flow, at)?;
         let (_, step) = self.instruction(&mut state, at, flow.trust_frame)?;
@@ -236,16 +235,16 @@ impl<'c> Flows<'c> {
         Some(After { state, target: step.target })
     }
 
-    /// The numbers that a register may hold in front of an instruction. `None` if control does not get there.
+    /// Returns the possible numbers of a register before an instruction; `None` if it is never reached.
     pub fn span(&mut self, flow: &FunctionStates, at: Addr, register: Reg) -> Option<Span> {
         let state = self.before(flow, at)?;
         Some(state.ranges.of(state.register(register), &self.domain))
     }
 
-    /// The analysis of a function while one of its unknowns is watched.
+    /// Returns the analysis of a function while one of its unknowns is watched.
     ///
     /// # Errors
-    /// Where the value cannot be followed any further.
+    /// The instruction at which the value can no longer be tracked.
     pub fn watch(&mut self, entry: Addr, watched: OriginId) -> Result<Rc<FunctionStates>, Addr> {
         if let Some(known) = self.watched.get(&(entry, watched)) {
             return known.clone();
@@ -265,8 +264,8 @@ impl<'c> Flows<'c> {
         flow
     }
 
-    /// Shows each instruction of a function that control gets to, with the state in front of it and its
-    /// effects, and after them each exit with the state that control leaves with. Stops at the first error.
+    /// Visits each reachable instruction of a function, with the state before it and its effects, and after a block's
+    /// instructions each exit with the state on leaving. Stops at the first error.
     pub fn walk<E>(
         &mut self,
         flow: &FunctionStates,
@@ -308,7 +307,7 @@ impl<'c> Flows<'c> {
         Ok(())
     }
 
-    /// What an operand of the instruction at `at` is.
+    /// Returns the value of an operand of the instruction at `at`.
     pub fn operand(&mut self, state: &State, at: Addr, operand: Value) -> ValueSet {
         let mut state = state.clone();
         let stack_pointer = self.convention.stack_pointer;
@@ -317,16 +316,16 @@ impl<'c> Flows<'c> {
         { step }.operand(operand)
     }
 
-    /// Whether the stack pointer is where it was when the function was entered, in front of a return that
-    /// takes its address off the stack, or behind any other.
+    /// Returns whether the stack pointer has its value from the function's entry, either before a return that pops its
+    /// address or after any other return.
     fn is_at_return(&self, state: &State) -> bool {
         let entry = Atom::of(self.domain.frame);
         state.register(self.convention.stack_pointer).single() == Some(entry)
     }
 
-    /// Whether a jump from here stays in the function, as far as the stack pointer tells. A jump to another
-    /// function goes with this one's frame taken off the stack; one to a saved context (`longjmp`) goes
-    /// with a stack pointer from elsewhere.
+    /// Returns whether a jump from here stays in the function, judging by the stack pointer. A tail call removes the
+    /// function's frame from the stack before the jump, and a jump to a saved context (`longjmp`) loads another stack
+    /// pointer.
     pub fn is_within_function(&self, state: &State) -> bool {
         let stack_pointer = state.register(self.convention.stack_pointer);
         match stack_pointer.single() {
@@ -362,9 +361,9 @@ impl<'c> Flows<'c> {
         outcome
     }
 
-    /// Whether this is a system call that does not come back.
+    /// Returns whether an instruction is a system call that never returns.
     fn ends(&self, state: &State, effects: &[Effect]) -> bool {
-        // One that is made on a condition may also not be made.
+        // A conditional call may also be skipped.
         let Some(&Effect::SystemCall { compat, number }) = effects.first() else { return false };
         let abi = abi::abi(self.code.image.machine, compat);
         if let Some(number) = number {
@@ -375,11 +374,11 @@ impl<'c> Flows<'c> {
     }
 }
 
-/// What is left of an instruction besides the state.
+/// The results of an instruction apart from the state.
 struct Outcome {
     target: Option<ValueSet>,
-    /// When a conditional branch is taken.
+    /// The condition of a conditional branch.
     branch: Option<(Comparison<Atom>, Condition)>,
-    /// It is a system call that does not come back.
+    /// Whether it is a system call that never returns.
     ends: bool,
 }

@@ -1,7 +1,8 @@
-//! Constant propagation through registers alone: it finds the addresses of most jump tables.
+//! Constant propagation through registers only: it finds the addresses of most jump tables.
 //!
-//! Compilers make the address of a table outside of the loop that uses it, and on i386 they keep that of the global
-//! offset table in a register. Both are found without looking at the frame, which is most of the work of [`super`].
+//! Compilers load the address of a table outside of the loop that uses it, and on i386 they keep the address of the
+//! global offset table in a register. Both are found without tracking the frame, which is most of the work of
+//! [`super`].
 
 use std::collections::BTreeSet;
 
@@ -12,10 +13,10 @@ use crate::abi::Convention;
 use crate::code::{Block, Code, Constant, ExitKind, Facts, Function, NumberSet, Reader, RunWalk};
 use crate::image::Addr;
 
-/// Registers with the numbers that they hold.
+/// Registers and their numbers.
 pub type RegisterNumbers = Vec<(Reg, u64)>;
 
-/// The numbers that registers hold in front of each block of a function; `None` where control does not get.
+/// Returns the numbers that registers hold before each block of a function; `None` if the block is never reached.
 pub(super) fn numbers(code: &Code, convention: &Convention, function: &Function) -> Vec<Option<Facts>> {
     let mut front: Vec<Option<Facts>> = vec![None; function.blocks.len()];
     front[0] = Some(Facts::nothing());
@@ -37,7 +38,7 @@ pub(super) fn numbers(code: &Code, convention: &Convention, function: &Function)
     front
 }
 
-/// What is known behind a block.
+/// Returns the facts after a block.
 fn behind<'c>(
     code: &Code<'c>,
     reader: &mut Reader<'c>,
@@ -67,8 +68,8 @@ fn behind<'c>(
     known
 }
 
-/// The register in which a function leaves the address that it returns to: how position-independent code of i386 reads
-/// the program counter (`mov (%esp),%ebx; ret`).
+/// Returns the register in which a function leaves its return address: position-independent i386 code reads the program
+/// counter in this way (`mov (%esp),%ebx; ret`).
 fn program_counter(code: &Code, convention: &Convention, function: Addr) -> Option<Reg> {
     if code.image.machine != Machine::I386 {
         return None;

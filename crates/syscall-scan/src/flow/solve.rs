@@ -1,4 +1,4 @@
-//! The states of all blocks of a function ([`kflow::solve`]): what a block does to a state.
+//! The states of all blocks of a function ([`kflow::solve`]): the effect of a block on a state.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -14,7 +14,7 @@ use crate::code::{Block, Code, ExitKind, Function, Reader};
 use crate::image::Addr;
 use crate::values::ValueSet;
 
-/// The states in front of the blocks, and whether every return was reached with the stack pointer at the return address.
+/// The states before the blocks, and whether the stack pointer was at the return address at every return.
 type Solution = (Vec<Option<Rc<State>>>, bool);
 
 /// A function as a graph.
@@ -32,7 +32,7 @@ impl Cfg for Blocks<'_, '_> {
         &self.function.blocks[block.get()].successors
     }
 
-    /// A jump on a condition comes to its next instruction in another state.
+    /// Excludes conditional jumps, which reach the next instruction in another state.
     fn has_plain_jump(&self, block: BlockIndex) -> bool {
         let exit = self.function.blocks[block.get()].exit.map(|id| self.code.exit(id));
         exit.is_some_and(|exit| exit.kind == ExitKind::IndirectJump && !exit.conditional)
@@ -46,7 +46,7 @@ struct Solving<'s, 'c> {
     decoded: Decoded,
     reader: Reader<'c>,
     trust_frame: bool,
-    /// By block, the register that holds its address.
+    /// The register that holds the block's address, by block.
     held: Vec<Option<Reg>>,
     /// The blocks that return with the stack pointer elsewhere than at the return address.
     unbalanced: BTreeSet<BlockIndex>,
@@ -90,9 +90,9 @@ impl Analysis for Solving<'_, '_> {
 }
 
 impl Flows<'_> {
-    /// Computes the state in front of each block, `begin` being that in front of the first; `None` where control does
-    /// not get. Also returns whether every return was reached with the stack pointer at the return address, so that
-    /// what was read from the frame can be believed.
+    /// Computes the state before each block, given the state `begin` before the first; `None` if a block is never
+    /// reached. Also returns whether the stack pointer was at the return address at every return, so that values read
+    /// from the frame can be trusted.
     pub(super) fn solve(&mut self, function: &Function, begin: &Rc<State>, trust_frame: bool) -> Solution {
         let count = function.blocks.len();
         let mut decoded = std::mem::take(&mut self.decoded);
@@ -126,7 +126,7 @@ impl Flows<'_> {
     }
 
     /// Applies a block and stores the states after it in `behind`, one for each possible successor, or one for all
-    /// successors of a hub. Returns whether the stack pointer is where it should be, if the block returns.
+    /// successors of a hub. Returns whether the stack pointer is correct, if the block returns.
     fn block<'d>(
         &mut self,
         function: &Function,
@@ -139,7 +139,7 @@ impl Flows<'_> {
         let block = &function.blocks[index.get()];
         let exit = block.exit.map(|id| self.code.exit(id));
         let (mut branch, mut balanced) = (None, true);
-        // The state where the exit is one on a condition that does not hold; and whether it is a direct one.
+        // The state on a conditional exit that is not taken, and whether the exit is direct.
         let (mut skipped, mut direct) = (None, false);
         for (at, effects) in instructions {
             let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
@@ -175,7 +175,7 @@ impl Flows<'_> {
             }
         }
         let taken = exit.and_then(|exit| {
-            // A conditional jump goes to the next instruction first, see exploration.
+            // The next instruction is the first successor of a conditional jump, see exploration.
             (exit.successors.len() == 2 && exit.successors[0] != exit.successors[1])
                 .then(|| exit.successors[1])
         });
@@ -211,7 +211,7 @@ impl Flows<'_> {
     }
 }
 
-/// A register holds the address of the block that begins here. If it is known to hold others, control never comes.
+/// Notes that a register holds the address of this block. If other values are known for it, the block is never reached.
 fn note_target(state: &mut State, register: Reg, start: Addr) {
     let known = state.register(register);
     let is_possible =
@@ -221,17 +221,17 @@ fn note_target(state: &mut State, register: Reg, start: Addr) {
     }
 }
 
-/// By block, the register that holds its address where the block begins: the only way there is a computed jump to what
-/// that register holds (`jmp *%ebx`).
+/// Returns for each block the register that holds its address at its start: every path to it is a computed jump through
+/// that register (`jmp *%ebx`).
 fn registers_with_targets(code: &Code, function: &Function) -> Vec<Option<Reg>> {
     let mut held = vec![None; function.blocks.len()];
-    // On ARM, a jump may leave out of the register which encoding it goes on in.
+    // On ARM, the register of a jump may also hold the instruction-set bit.
     if code.image.machine == Machine::Arm {
         return held;
     }
     let word = code.image.machine.word_size();
     let mut ways: Vec<Option<Option<Reg>>> = vec![None; function.blocks.len()];
-    // The caller comes to the first block.
+    // The caller enters the first block.
     ways[0] = Some(None);
     for block in &function.blocks {
         let exit = block.exit.map(|exit| code.exit(exit));
@@ -256,18 +256,18 @@ fn registers_with_targets(code: &Code, function: &Function) -> Vec<Option<Reg>> 
 pub(super) struct Decoded {
     instructions: Vec<Instruction>,
     effects: Vec<Effect>,
-    /// By block, where its instructions are and where their effects begin.
+    /// The range of each block's instructions, and the start of their effects.
     blocks: Vec<Option<(Range<usize>, usize)>>,
 }
 
 struct Instruction {
     at: Addr,
-    /// Where its effects end.
+    /// The end of its effects.
     end: usize,
 }
 
 impl Decoded {
-    /// Goes over to a function of so many blocks, none of them decoded.
+    /// Switches to a function of `blocks` blocks, none of them decoded.
     fn begin(&mut self, blocks: usize) {
         self.instructions.clear();
         self.effects.clear();
@@ -284,13 +284,13 @@ impl Decoded {
         while at < block.end {
             code.read_effects(reader, at, &mut self.effects);
             self.instructions.push(Instruction { at, end: self.effects.len() });
-            // What is no instruction ends the block.
+            // An invalid instruction ends the block.
             at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));
         }
         self.blocks[index.get()] = Some((first..self.instructions.len(), effects));
     }
 
-    /// The instructions of a block that has been decoded.
+    /// Returns the instructions of a decoded block.
     fn instructions(&self, block: BlockIndex) -> impl Iterator<Item = (Addr, &[Effect])> {
         let (range, start) = self.blocks[block.get()].clone().unwrap_or_default();
         let instructions = &self.instructions[range];

@@ -1,4 +1,4 @@
-//! What is known at one point of a function.
+//! The known facts at one point of a function.
 
 use std::rc::Rc;
 
@@ -20,44 +20,44 @@ pub struct State {
     pub frame: Frame,
     /// The ranges of unknown values.
     pub ranges: Ranges<Atom>,
-    /// Memory outside of the frame may have changed since the function was entered.
+    /// Whether memory outside of the frame may have changed since the function's entry.
     pub dirty: bool,
-    /// What was read from memory outside of the frame since it was last written to.
+    /// Loads from outside of the frame since the last write there.
     pub(super) loaded: Rc<Vec<KnownLoad>>,
     /// The last write to a part of a register.
     pub(super) partial: Option<Partial>,
-    /// What the flags compare.
+    /// The comparison that the flags represent.
     pub(super) compared: Option<Comparison<Atom>>,
-    /// Behind predicated instructions: the state if they were skipped.
+    /// After predicated instructions: the state if they were skipped.
     split: Option<Box<ConditionalSplit>>,
 }
 
-/// The state behind predicated instructions (ARM's) that were skipped, beside that where they were executed.
+/// The state after skipped predicated instructions (ARM), next to the state after executed ones.
 #[derive(Clone, PartialEq, Debug)]
 struct ConditionalSplit {
-    /// They happened if this holds of the last comparison; [`Condition::Other`] if that is no longer what the
-    /// flags tell.
+    /// The condition of their execution, for the last comparison; [`Condition::Other`] once the flags no longer
+    /// represent that comparison.
     condition: Condition,
-    /// The state if they did not.
+    /// The state if they were skipped.
     skipped: State,
-    /// Whether they can have happened, and whether they can not have.
+    /// Whether they may have been executed, and whether they may have been skipped.
     may_happen: bool,
     may_skip: bool,
 }
 
-/// A value that was read from memory.
+/// A value read from memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct KnownLoad {
-    /// The address,
+    /// The address without the index.
     pub(super) at: Atom,
-    /// plus this times so many bytes.
+    /// The index, and its factor in bytes.
     pub(super) index: Option<(Atom, u8)>,
-    /// How many bytes.
+    /// The size in bytes.
     pub(super) width: u8,
     pub(super) value: ValueSet,
 }
 
-/// The low bytes of a register, where they are known and the rest is not.
+/// The low bytes of a register, if only they are known.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Partial {
     pub(super) reg: Reg,
@@ -66,7 +66,7 @@ pub(super) struct Partial {
 }
 
 impl State {
-    /// The state in which every register holds an unknown of its own.
+    /// Creates the state in which every register holds its own unknown.
     pub fn at_entry(domain: &mut Domain) -> State {
         State {
             registers: (0..domain.registers as u8).map(|n| domain.value(Origin::Register(Reg(n)))).collect(),
@@ -76,7 +76,7 @@ impl State {
         }
     }
 
-    /// The state in which everything is possible.
+    /// Creates the state in which everything is possible.
     pub(super) fn nothing_known(registers: usize) -> State {
         State {
             registers: vec![ValueSet::Any; registers].into(),
@@ -90,12 +90,12 @@ impl State {
         }
     }
 
-    /// The value of a register.
+    /// Returns the value of a register.
     pub fn register(&self, reg: Reg) -> &ValueSet {
         self.registers.get(usize::from(reg.0)).unwrap_or(&ValueSet::Any)
     }
 
-    /// Gives a register a value.
+    /// Sets the value of a register.
     pub(super) fn set_register(&mut self, reg: Reg, value: ValueSet) {
         let number = usize::from(reg.0);
         if self.registers.get(number).is_some_and(|known| *known != value) {
@@ -106,7 +106,7 @@ impl State {
         }
     }
 
-    /// Others get to know every address in the frame that a register holds.
+    /// Makes every frame address in a register known to other code.
     pub(super) fn expose_registers(&mut self, stack_pointer: Reg, domain: &Domain) {
         for (number, value) in self.registers.iter().enumerate() {
             if number != usize::from(stack_pointer.0) {
@@ -115,20 +115,20 @@ impl State {
         }
     }
 
-    /// Others wrote to memory, not known where.
+    /// Records that other code wrote to unknown memory.
     pub(super) fn written_by_others(&mut self, domain: &Domain) {
         self.dirty = true;
         self.loaded = Rc::default();
         self.frame.written_by_others(domain);
     }
 
-    /// Learns from the last comparison that it came out this way. Returns whether that is possible.
+    /// Narrows ranges by the outcome of the last comparison. Returns whether this outcome is possible.
     fn assume(&mut self, condition: Condition, domain: &Domain) -> bool {
         let Some(compared) = &self.compared else { return true };
         self.ranges.assume(compared, condition, domain)
     }
 
-    /// What follows happens only if this holds of the last comparison.
+    /// Makes the following instructions conditional on the last comparison.
     pub(super) fn split_on(&mut self, condition: Condition, domain: &Domain) {
         if self.split.is_none() {
             let mut skipped = self.clone();
@@ -138,16 +138,16 @@ impl State {
         }
     }
 
-    /// The flags change: what happened on a condition before has nothing to do with what will.
+    /// Records that the flags change: earlier conditions do not correlate with later ones.
     pub(super) fn end_split(&mut self) {
         if let Some(split) = &mut self.split {
             split.condition = Condition::Other;
         }
     }
 
-    /// Gets ready for an instruction with these effects. If it has the same condition as the last one, or the opposite
-    /// condition, the two ways stay separate (`moveq r0, #1; movne r0, #2` leaves one of two). They also do if a branch on the condition
-    /// separates them.
+    /// Prepares for an instruction with these effects. The two paths remain separate if it has the last instruction's
+    /// condition or the inverse (`moveq r0, #1; movne r0, #2` leaves one of two values), or if it is a branch on that
+    /// condition.
     pub(super) fn settle_for(&mut self, effects: &[Effect], domain: &mut Domain) {
         let Some(mut split) = self.split.take() else { return };
         match effects.first() {
@@ -176,24 +176,24 @@ impl State {
         }
     }
 
-    /// Whether the last instruction happened on a condition.
+    /// Returns whether the last instruction was conditional.
     pub(super) fn is_split(&self) -> bool {
         self.split.is_some()
     }
 
-    /// Joins the states in which the last instructions were executed and were skipped.
+    /// Joins the states in which the last instructions were executed and skipped.
     pub(super) fn settle(&mut self, domain: &mut Domain) {
         self.settle_for(&[], domain);
     }
 
-    /// Leaves the state in which the last instructions were executed. Returns the state in which they were skipped, if
-    /// that is possible.
+    /// Selects the state in which the last instructions were executed. Returns the state in which they were skipped, if
+    /// possible.
     pub(super) fn skipped(&mut self) -> Option<State> {
         self.split.take().filter(|split| split.may_skip).map(|split| split.skipped)
     }
 
-    /// Value ids are reused each time an instruction runs: what still holds the values that they stood for the last time
-    /// becomes unknown.
+    /// Forgets all values that use the given value ids: an instruction reuses its ids each time it runs, so that older
+    /// values become unknown.
     pub(super) fn forget_origins(&mut self, origins: &[OriginId], domain: &Domain) {
         if origins.is_empty() {
             return;
@@ -218,17 +218,17 @@ impl State {
         self.partial = self.partial.take().filter(|partial| !stale(&partial.value));
     }
 
-    /// Makes this state hold for `other` too.
+    /// Extends this state to cover `other`.
     ///
-    /// `widen` is the head of a loop, where what differs becomes unknown at once, so that loops come to an
-    /// end. A register that does gets a value id, since it holds one value throughout an iteration.
+    /// `widen` is the head of a loop, where differing values become unknown at once, so that the analysis of loops
+    /// terminates. A register that differs gets a value id, since it holds one value throughout an iteration.
     pub(super) fn join(&mut self, other: &State, widen: Option<Addr>, domain: &mut Domain) {
         debug_assert!(self.split.is_none() && other.split.is_none());
         let widens = widen.is_some();
-        // An address that is lost among unknown values may still be used.
+        // A frame address that is lost among unknown values may still be used.
         let mut lost = SmallVec::<[_; 4]>::new();
         let mut named = SmallVec::<[_; 4]>::new();
-        // Where neither way has written to any, they are the same ones.
+        // Registers are shared if neither path has written to any.
         if !Rc::ptr_eq(&self.registers, &other.registers) {
             let registers = Rc::make_mut(&mut self.registers).iter_mut().zip(other.registers.iter());
             for (number, (mine, theirs)) in registers.enumerate().filter(|(_, (mine, theirs))| mine != theirs)
@@ -277,7 +277,7 @@ impl State {
         }
     }
 
-    /// Gives value ids to registers that differ between the iterations of a loop which begins at `at`.
+    /// Gives value ids to registers that differ between the iterations of a loop that begins at `at`.
     fn name_joined(&mut self, at: Addr, named: &[(usize, u8)], domain: &mut Domain) {
         let names = named.iter().filter_map(|&(register, width)| {
             let made = Origin::Made { at, slot: SLOT_JOINED + register as u8 };
@@ -293,5 +293,5 @@ impl State {
     }
 }
 
-/// The slots of the value ids that heads of loops give, see `Step`. No instruction uses them.
+/// The first slot of the value ids that loop heads give, see `Step`. No instruction uses them.
 const SLOT_JOINED: u8 = 208;

@@ -10,14 +10,14 @@ use super::state::{Partial, State};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet};
 
-/// An instruction gives value ids to what it writes and reads: the id is made of its address and a slot. Registers that
-/// it writes have their own numbers as slots, registers that it reads have slots from here,
+/// The first slot of registers that an instruction reads. An instruction gives value ids, made of its address and a
+/// slot, to the values that it writes and reads; a written register has its own number as slot.
 const SLOT_READ: u8 = 64;
-/// loads from here,
+/// The first slot of loads.
 const SLOT_LOADED: u8 = 128;
-/// an index that has no value id from here,
+/// The first slot of indices without a value id.
 pub(super) const SLOT_INDEX: u8 = 192;
-/// and one that was multiplied from here.
+/// The first slot of scaled indices.
 pub(super) const SLOT_SCALED: u8 = 200;
 
 /// An instruction being applied to a state.
@@ -27,15 +27,15 @@ pub(super) struct Step<'a> {
     pub(super) state: &'a mut State,
     /// The instruction.
     pub(super) at: Addr,
-    /// Whether what is loaded from the frame is believed.
+    /// Whether values loaded from the frame are trusted.
     pub(super) trust_frame: bool,
     /// The target of a computed branch.
     pub(super) target: Option<ValueSet>,
-    /// When a conditional branch is taken.
+    /// The condition of a conditional branch.
     pub(super) branch: Option<(Comparison<Atom>, Condition)>,
-    /// What the stack pointer is.
+    /// The stack pointer.
     pub(super) stack_pointer: Reg,
-    /// How many operands it has loaded so far.
+    /// Number of operands loaded so far.
     pub(super) loads: u8,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Step<'a> {
         Step { image, domain, state, at, trust_frame, target: None, branch: None, stack_pointer, loads: 0 }
     }
 
-    /// A register as a whole. One that may hold anything gets a value id, so that its copies are known to be equal.
+    /// Reads a whole register. A register of unknown content gets a value id, so that its copies are known to be equal.
     pub(super) fn read(&mut self, reg: Reg) -> ValueSet {
         match self.state.register(reg) {
             ValueSet::Any => {
@@ -64,7 +64,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Gives a register that holds one of several unknowns a value id of its own, so that a range can be learnt for it.
+    /// Gives a register that holds one of several unknowns its own value id, so that a range can be learnt for it.
     pub(super) fn unite(&mut self, reg: Reg) {
         let value = self.state.register(reg).clone();
         if !self.is_mixed(&value) {
@@ -78,18 +78,18 @@ impl<'a> Step<'a> {
         self.state.set_register(reg, named);
     }
 
-    /// Whether a value is one of several unknowns, and more than a choice of numbers or places.
+    /// Returns whether a value is one of several unknowns, and not only a choice of numbers or places.
     pub(super) fn is_mixed(&self, value: &ValueSet) -> bool {
         let places = value.elements().iter().all(|&atom| self.domain.place(atom).is_some());
         matches!(value, ValueSet::Many(_)) && !value.is_numbers() && !places
     }
 
-    /// A new unknown, made by this instruction.
+    /// Creates an unknown at this instruction.
     pub(super) fn make(&mut self, slot: u8) -> ValueSet {
         self.name(Origin::Made { at: self.at, slot })
     }
 
-    /// The same, known to be one of these numbers.
+    /// Creates an unknown that is one of these numbers.
     pub(super) fn make_within(&mut self, slot: u8, span: Span) -> ValueSet {
         let made = self.make(slot);
         if let Some(atom) = made.single() {
@@ -98,8 +98,8 @@ impl<'a> Step<'a> {
         made
     }
 
-    /// A value of this origin. Value ids are reused each time an instruction runs: what the id stood for before is
-    /// forgotten.
+    /// Creates a value of this origin. Value ids are reused each time an instruction runs: the previous value of the id
+    /// is forgotten.
     pub(super) fn name(&mut self, origin: Origin) -> ValueSet {
         let Some((id, new)) = self.domain.origins.add(origin) else { return ValueSet::Any };
         if !new && self.domain.origins.root(id) == id {
@@ -108,13 +108,13 @@ impl<'a> Step<'a> {
         ValueSet::One(Atom::of(id))
     }
 
-    /// A new unknown, for what this instruction loads.
+    /// Creates an unknown for a value that this instruction loads.
     pub(super) fn make_loaded(&mut self, width: u8) -> ValueSet {
         let value = self.make(SLOT_LOADED | self.loads);
         self.low(value, width)
     }
 
-    /// The low bytes of a value, zero-extended.
+    /// Returns the low bytes of a value, zero-extended.
     pub(super) fn low(&mut self, value: ValueSet, width: u8) -> ValueSet {
         if low_mask(width) >= self.domain.mask {
             return value;
@@ -130,7 +130,7 @@ impl<'a> Step<'a> {
         self.state.end_split();
     }
 
-    /// A comparison with a number. What is compared gets a value id.
+    /// Returns a comparison with a number. The compared value gets a value id.
     fn comparison(
         &mut self,
         left: Value,
@@ -149,7 +149,7 @@ impl<'a> Step<'a> {
         is_followed.then_some(Comparison { left, right, width, equality })
     }
 
-    /// Gives what is added to the address of a table a value id, see [`Step::unite`].
+    /// Gives the index that is added to a table's address a value id, see [`Step::unite`].
     fn unite_index(&mut self, index: Value, table: Value) {
         let Value::Reg { reg, .. } = index else { return };
         let table = self.operand(table).as_number();
@@ -158,8 +158,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// An even number, made odd as the address of Thumb code: an entry of a table (tables of addresses have even
-    /// numbers only, or odd ones), or the sum of an address and of a multiple of an even number.
+    /// Sets bit 0 of an even number, as for an address of Thumb code. The number is a table entry (address tables have
+    /// only even or only odd numbers), or the sum of an address and a multiple of an even number.
     fn make_odd(&self, value: &ValueSet) -> ValueSet {
         let Some(atom) = value.single().filter(|atom| atom.offset & 1 == 0) else { return ValueSet::Any };
         let is_even = match self.domain.origins.get(atom.origin) {
@@ -174,7 +174,7 @@ impl<'a> Step<'a> {
         if is_even { ValueSet::One(self.domain.plus(atom, 1)) } else { ValueSet::Any }
     }
 
-    /// The numbers that a value can be which is shifted by so many bits.
+    /// Returns the possible numbers of a value shifted by `bits` bits.
     fn shifted(&self, op: BinaryOp, value: &ValueSet, bits: u64, width: u8) -> Option<Span> {
         let Span { low, high, step } = match value.single() {
             Some(atom) => self.state.ranges.get(atom, self.domain),
@@ -193,7 +193,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// The stack pointer moves by an unknown distance: to align it, or to make room for an array.
+    /// Moves the stack pointer by an unknown distance: to align it, or to make room for an array.
     fn align(&mut self, stack_pointer: &ValueSet) -> ValueSet {
         if stack_pointer.single().is_none_or(|atom| self.domain.place(atom).is_none()) {
             return ValueSet::Any;
@@ -201,7 +201,7 @@ impl<'a> Step<'a> {
         self.name(Origin::Frame { at: self.at })
     }
 
-    /// The sum of two values; anything if both are unknown.
+    /// Returns the sum of two values; any value if both are unknown.
     pub(super) fn sum(&mut self, left: &ValueSet, right: &ValueSet) -> ValueSet {
         left.zip(right, |a, b| match (a.as_number(), b.as_number()) {
             (_, Some(number)) => Some(self.domain.plus(a, number)),
@@ -211,7 +211,7 @@ impl<'a> Step<'a> {
     }
 
     fn difference(&mut self, left: &ValueSet, right: &ValueSet) -> ValueSet {
-        // `52 - %eax`, where `%eax` is known to be small, is one of a few numbers.
+        // `52 - %eax` is one of a few numbers if `%eax` is known to be small.
         if let (true, Some(atom)) = (left.is_numbers(), right.single()) {
             let span = self.state.ranges.get(atom, self.domain);
             if span.steps() <= MAX_FEW {
@@ -336,7 +336,7 @@ impl Transfer for Step<'_> {
             if dst == self.stack_pointer {
                 result = self.align(&left);
             } else {
-                // Whatever it is, it may still be an address in the frame.
+                // The result may still be an address in the frame.
                 self.state.frame.lose(&left, self.domain);
                 self.state.frame.lose(&right, self.domain);
             }
@@ -360,7 +360,7 @@ impl Transfer for Step<'_> {
         self.state.set_register(b, left);
     }
 
-    /// What a register holds becomes part of something unknown. What is in the frame is known there.
+    /// Records that a register becomes part of an unknown value. Frame cells need no record: their contents stay known.
     fn escape(&mut self, value: Value) {
         if let Value::Reg { reg, .. } = value
             && reg != self.stack_pointer
@@ -387,7 +387,7 @@ impl Transfer for Step<'_> {
         self.set_flags(None);
     }
 
-    /// The kernel may write to what its arguments point to.
+    /// Exposes the arguments: the kernel may write to the memory that they point to.
     fn system_call(&mut self, _compat: bool, _number: Option<u32>) {
         self.state.expose_registers(self.stack_pointer, self.domain);
     }
@@ -410,7 +410,7 @@ impl Transfer for Step<'_> {
     }
 }
 
-/// The address that an operand is, if that is a constant.
+/// Returns the constant address of an operand.
 pub(crate) fn constant_address(operand: Value) -> Option<u64> {
     match operand {
         Value::Const(number) => Some(number),

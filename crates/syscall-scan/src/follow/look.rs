@@ -1,4 +1,4 @@
-//! What one function does with a pointer that is followed.
+//! The uses of a tracked pointer in one function.
 
 use kflow::values::Element;
 use kisa::{Address, Effect, Value, sign_extend};
@@ -11,12 +11,12 @@ use crate::flow::{Flows, State};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
-/// How many words of stack arguments are looked at.
+/// Maximum number of stack argument words that are examined.
 const MAX_ARGUMENTS: u64 = 8;
 
-/// A place where a pointer goes on, `offset` bytes further on.
+/// A place to which a pointer plus `offset` bytes is passed on.
 pub(super) enum PassedOn {
-    /// An argument of a function: a register or a word of its stack.
+    /// An argument of a function: a register or a word of the stack.
     Argument { callee: Addr, origin: OriginId, offset: u64 },
     /// A variable.
     Variable { variable: Addr, offset: u64 },
@@ -33,30 +33,30 @@ pub(super) struct Look<'a> {
     pub(super) passed_on: Vec<PassedOn>,
     /// See [`super::Unwritten::arguments`].
     pub(super) arguments: usize,
-    /// The returns that may return the pointer, and what is added to it.
+    /// The returns that may return the pointer, and the offset added to it.
     pub(super) results: Vec<(Addr, u64)>,
-    /// Whether some return leaves the register of the result as the function found it.
+    /// Whether some return leaves the result register unchanged.
     pub(super) keeps_result: bool,
-    /// What is looked for.
+    /// The aim of the search.
     pub(super) aim: Aim,
-    /// The calls that were found.
+    /// The calls found.
     pub(super) calls: Vec<ExitId>,
-    /// The function whose address is followed.
+    /// The function whose address is tracked.
     pub(super) own: Option<Addr>,
-    /// The last call that goes there, and all functions that it can go to.
+    /// The last call of that function, and all its possible callees.
     pub(super) called: Option<(Addr, Vec<Addr>)>,
     pub(super) callees: Option<&'a Callees>,
 }
 
 impl Look<'_> {
-    /// The number that is added to the pointer to make one of a value's atoms.
+    /// Returns the offsets from the pointer of a value's atoms.
     fn offsets<'v>(&self, value: &'v ValueSet) -> impl Iterator<Item = u64> + use<'v> {
         let pointer = self.pointer;
         let atoms = value.elements().iter().filter(move |atom| atom.origin == pointer);
         atoms.map(|atom| atom.offset)
     }
 
-    /// Whether something that is done to `size` bytes from `offset` on touches the bytes in question.
+    /// Returns whether an access of `size` bytes at `offset` touches the tracked bytes.
     fn touches(&self, offset: u64, size: i64) -> bool {
         let offset = sign_extend(offset, self.word) as i64;
         offset < self.bytes.to && offset.saturating_add(size) > self.bytes.from
@@ -91,7 +91,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// An instruction may read the bytes.
+    /// Handles an instruction that may read the bytes.
     fn reads(&mut self, flows: &mut Flows, at: Addr, state: &State, effects: &[Effect]) -> Result<(), Lost> {
         let hidden = flows.code.memory_operand(at);
         let mut touched = |address: Address, width: u8| {
@@ -109,7 +109,7 @@ impl Look<'_> {
                 }
             }
         }
-        // What the effects do not tell, the instruction may read in a way of its own.
+        // The instruction may read memory that its effects do not represent.
         let stores = |effect: &Effect| matches!(effect, Effect::Store { .. } | Effect::ClobberRange(_));
         if let Some(operand) =
             hidden.filter(|_| !known && !effects.iter().any(stores) && !is_address(effects))
@@ -123,7 +123,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// An instruction may call the function whose address is followed.
+    /// Handles an instruction that may call the function whose address is tracked.
     fn calls_own(
         &mut self,
         flows: &mut Flows,
@@ -151,9 +151,9 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// `size` bytes are written to an address.
+    /// Handles a write of `size` bytes to an address.
     fn write(&self, flows: &mut Flows, at: Addr, state: &State, to: &Address, size: i64) -> Result<(), Lost> {
-        // Who looks for calls of what is there now has no interest in what comes there.
+        // A search for calls of the present content ignores what is written later.
         if to.segment.is_some() || self.aim != Aim::Writes {
             return Ok(());
         }
@@ -162,14 +162,14 @@ impl Look<'_> {
         if touched || self.is_lost(state, to, &address) { Err(Lost(at)) } else { Ok(()) }
     }
 
-    /// Whether an address is made of the pointer and something unknown, so that it may be anywhere.
+    /// Returns whether an address is made of the pointer and an unknown, so that it may be anywhere.
     fn is_lost(&self, state: &State, operand: &Address, address: &ValueSet) -> bool {
         let mut registers = operand.base.into_iter().chain(operand.index.map(|(index, _)| index));
         self.offsets(address).next().is_none()
             && registers.any(|register| self.offsets(state.register(register)).next().is_some())
     }
 
-    /// A value is stored to an address; it may be the pointer.
+    /// Handles a store of a value, which may be the pointer.
     fn store(
         &mut self,
         flows: &mut Flows,
@@ -195,7 +195,8 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// The kernel gets the pointer, if it looks at the register that holds it, and may write behind it.
+    /// Handles a system call: the kernel gets the pointer if it reads the register that holds it, and may write through
+    /// it.
     fn system_call(
         &mut self,
         flows: &mut Flows,
@@ -213,7 +214,7 @@ impl Look<'_> {
             self.offsets(state.register(register)).any(|offset| self.touches(offset, i64::MAX))
         });
         let Some(given) = given else { return Ok(()) };
-        // The kernel may call it.
+        // The kernel may call the function.
         if self.aim == Aim::Calls {
             return Err(Lost(at));
         }
@@ -227,8 +228,8 @@ impl Look<'_> {
         if numbers.is_numbers() && numbers.elements().iter().all(|atom| ignores(atom.offset)) {
             return Ok(());
         }
-        // A call whose number is in the bytes in question: what holds of all the numbers that were put
-        // there holds here, as long as nothing else was, which is what is being proved.
+        // The number of this call is in the tracked bytes. If the claim holds for all numbers stored there, it holds
+        // here, provided that nothing else was stored there, which is what is being proved.
         let own = numbers.single().map(|atom| match flows.domain.origins.get(atom.origin) {
             Origin::Signed { of, .. } => flows.domain.origins.get(of.origin),
             own => own,
@@ -258,7 +259,7 @@ impl Look<'_> {
         }
     }
 
-    /// The function returns, perhaps with the pointer.
+    /// Handles a return, possibly with the pointer as the result.
     fn result(&mut self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
         let register = flows.convention.result;
         let result = state.register(register);
@@ -273,13 +274,13 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Who gets the pointer as a result.
+    /// Passes the pointer on to the callers that receive it as a result.
     pub(super) fn pass_results_on(&mut self, code: &Code) -> Result<(), Lost> {
         let Some(&(at, _)) = self.results.first() else { return Ok(()) };
         let entry = code.entry(self.function.entry).ok_or(Lost(at))?;
         if entry.callers.is_empty() && self.keeps_result {
-            // A function that sometimes leaves the register as it found it has no result. (Arguments come
-            // in that register only where all callers are known.)
+            // A function that sometimes leaves the register unchanged has no result. (Arguments are passed in that
+            // register only if all callers are known.)
             return Ok(());
         }
         if !entry.taken.is_empty() || self.results.len() > 1 {
@@ -293,7 +294,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Control goes on at `next`, which may be another function.
+    /// Handles a transition to `next`, which may be another function.
     pub(super) fn goes_on(
         &mut self,
         flows: &mut Flows,
@@ -305,8 +306,8 @@ impl Look<'_> {
         if leaves { self.arguments(flows, at, next, state) } else { Ok(()) }
     }
 
-    /// What a function that begins in this state can see of the pointer: the registers and the words of the
-    /// stack that may be arguments.
+    /// Returns the parts of the pointer that a function beginning in this state can see: the registers and stack words
+    /// that may be arguments.
     fn visible(&self, flows: &mut Flows, state: &State) -> Vec<(Origin, u64)> {
         let mut visible = Vec::new();
         for &register in flows.convention.arguments {
@@ -338,7 +339,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Who is called is computed.
+    /// Handles a computed call.
     fn unknown_callee(&mut self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
         if let Some(callees) = self.callees.and_then(|callees| callees.get(&at)) {
             return callees.iter().try_for_each(|&callee| self.arguments(flows, at, callee, state));
@@ -346,7 +347,7 @@ impl Look<'_> {
         if let Some((_, callees)) = self.called.take_if(|(call, _)| *call == at) {
             return callees.into_iter().try_for_each(|callee| self.arguments(flows, at, callee, state));
         }
-        // What a register holds because it is called is no argument.
+        // A register that only holds the callee is not an argument.
         let through = flows.code.effects_at(at).into_iter().find_map(|effect| match effect {
             Effect::Transfer(Value::Reg { reg, .. }) => Some(Origin::Register(reg)),
             _ => None,
@@ -356,15 +357,15 @@ impl Look<'_> {
     }
 }
 
-/// Whether an instruction does nothing but to compute an address.
+/// Returns whether an instruction only computes an address.
 fn is_address(effects: &[Effect]) -> bool {
     matches!(effects, [Effect::Set { value: Value::Address(_), .. }])
 }
 
-/// The call that an instruction makes whose target is an operand in question.
+/// Returns the call by an instruction whose target is one of the given operands.
 ///
 /// # Errors
-/// If it does something else with such an operand.
+/// If it uses such an operand in any other way.
 pub(super) fn read_by(
     code: &Code,
     at: Addr,

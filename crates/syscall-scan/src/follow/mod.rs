@@ -1,15 +1,14 @@
-//! Following a pointer through the program, to prove that nothing writes to its target or to find the calls of the
-//! function whose address is there. Following the address of a function, to find its calls. Finding the values that
-//! are stored to a variable.
+//! Tracks pointers through the program: to prove that nothing writes to a pointer's target, to find the calls of the
+//! function whose address is there, or to find the calls of a function from its address. Also finds the values that are
+//! stored to a variable.
 //!
-//! `setuid` and its like need this. The C library has to make the call in every thread, and does so by way
-//! of a structure in the caller's frame that holds the number. Its address goes to a function that makes the
-//! call, and through a variable to a signal handler that makes it in the other threads.
+//! `setuid` and similar calls need this. The C library has to make the call in every thread, and uses a structure in
+//! the caller's frame that holds the number. Its address is passed to a function that makes the call, and through a
+//! variable to a signal handler that makes it in the other threads.
 //!
-//! The pointer is watched function by function: wherever it may be passed on, to a callee or into a variable,
-//! it is followed there. Anything else that could be done with it ends the search without a proof. A variable
-//! counts as one of its own if every instruction that names it reads or writes it directly, see
-//! [`References::is_variable`].
+//! The pointer is watched function by function: it is tracked into every callee or variable to which it may be passed
+//! on. Any other use ends the search without a proof. A variable counts as separate if every instruction that refers to
+//! it reads or writes it directly, see [`References::is_variable`].
 
 mod look;
 
@@ -26,32 +25,32 @@ use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 /// The widest store in bytes.
 const MAX_STORE: u64 = 64;
 
-/// The slot of the value id that the address of a variable gets, see `Step`. No instruction uses it.
+/// The slot of the value id for the address of a variable, see `Step`. No instruction uses it.
 const SLOT_ADDRESS: u8 = 207;
 
-/// How many functions are looked at before giving up, each as often as a pointer comes to it in another way. Where
-/// something is proved in the end, that is 20 at most.
+/// Maximum number of functions to examine, each once for every way in which a pointer reaches it. Successful proofs
+/// need at most 20.
 const MAX_FUNCTIONS: usize = 64;
 
-/// The pointer cannot be followed: the instruction or variable where it was lost.
+/// A failure to track the pointer: the instruction or variable where it was lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Lost(pub Addr);
 
-/// What has been proved.
+/// The result of a proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unwritten {
-    /// Provided that the system calls whose numbers are in these bytes look at no more arguments than this.
+    /// Maximum number of arguments of the system calls with numbers in these bytes, as a condition of the proof.
     pub arguments: usize,
 }
 
-/// Bytes behind a pointer: the first, and the one after the last.
+/// Bytes after a pointer: the first, and the one after the last.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Bytes {
     from: i64,
     to: i64,
 }
 
-/// A value stored to a variable: by which instruction of which function, and what in the function's terms.
+/// A value stored to a variable: the storing function and instruction, and the value in the function's terms.
 pub struct Stored {
     /// The function.
     pub function: Addr,
@@ -61,14 +60,14 @@ pub struct Stored {
     pub value: ValueSet,
 }
 
-/// The functions that computed calls can go to, by instruction, where that is known.
+/// The possible callees of computed calls, by instruction, if known.
 pub type Callees = FxHashMap<Addr, Vec<Addr>>;
 
-/// Proves that nothing writes to `width` bytes behind a pointer that a function was given, from the time
-/// that it is called. `pointer` is the address of these bytes in terms of the function.
+/// Proves that nothing writes to `width` bytes at a pointer that a function received, from the time of the call on.
+/// `pointer` is the address of these bytes in terms of the function.
 ///
 /// # Errors
-/// Where the pointer was lost or written through.
+/// The place where the pointer was lost or written through.
 pub fn prove_unwritten(
     flows: &mut Flows,
     references: &References,
@@ -86,10 +85,10 @@ pub fn prove_unwritten(
     Ok(Unwritten { arguments: search.arguments })
 }
 
-/// The values that are stored to a variable of `width` bytes. Its initial content is not among them.
+/// Returns the values that are stored to a variable of `width` bytes, except its initial content.
 ///
 /// # Errors
-/// If the variable may be written to through a pointer, or by an instruction that is not followed.
+/// If the variable may be written through a pointer, or by an unsupported instruction.
 pub fn stores_to(
     flows: &mut Flows,
     references: &References,
@@ -117,7 +116,7 @@ pub fn stores_to(
                     stored.push(Stored { function, at, value });
                 } else if address.is_any()
                     || address.elements().iter().any(|&atom| {
-                        // A call pushes its return address, which lies in the frame.
+                        // A call pushes its return address, which is in the frame.
                         atom.as_number().is_none() && flows.domain.place(atom).is_none()
                     })
                 {
@@ -129,7 +128,7 @@ pub fn stores_to(
     Ok(stored)
 }
 
-/// The calls and jumps whose target can be what a word of a variable holds, which nobody reads otherwise.
+/// Returns the calls and jumps whose target may be the content of a word of a variable, which has no other readers.
 ///
 /// # Errors
 /// If the word may be read in another way.
@@ -141,17 +140,17 @@ pub fn calls_through(flows: &mut Flows, references: &References, at: Addr) -> Re
     let mut data = image.object_at(at).into_iter().flat_map(|loaded| loaded.data());
     let data = data.find(|range| range.contains(&at.0) && image.is_writable(at)).ok_or(Lost(at))?;
     let start = data.start;
-    // The end of a variable is where somebody counts down from, unless it is another variable's beginning.
+    // The end of a variable may be the start of a count-down, unless it is another variable's beginning.
     let is_end = references.to(Addr(end)).iter().all(|reference| reference.as_pointer);
     let leads_there = |address: Addr| image.variable(address).contains(&at.0) || address.0 == end && is_end;
-    // A word that points to itself is what an object is known by (`__dso_handle`).
+    // A word that points to itself identifies an object (`__dso_handle`).
     let is_handle = |address: Addr| image.initial(address, word) == Some(address.0);
     let mut pointed_to = references.pointed_to(start..end + 1).iter().copied();
     if let Some(address) = pointed_to.find(|&address| leads_there(address) && !is_handle(address)) {
         return Err(Lost(address));
     }
     if !references.within(start..end).iter().any(|reference| leads_there(reference.to)) {
-        return Err(Lost(at)); // who reads it is not seen
+        return Err(Lost(at)); // the reader is not found
     }
     let mut search = Search::new(flows, references, Aim::CallsThrough);
     for &Reference { to, at: by, as_pointer } in references.within(start..end + 1) {
@@ -166,10 +165,10 @@ pub fn calls_through(flows: &mut Flows, references: &References, at: Addr) -> Re
     Ok(search.calls())
 }
 
-/// The calls and jumps whose target can be the address of a function that an instruction makes.
+/// Returns the calls and jumps whose target may be the function address that an instruction loads.
 ///
 /// # Errors
-/// If something else may be done with the address than to call it.
+/// If the address may be used for anything other than calls.
 pub fn calls_of(
     flows: &mut Flows,
     references: &References,
@@ -182,7 +181,7 @@ pub fn calls_of(
     Ok(search.calls())
 }
 
-/// An instruction that writes to a variable together with what is in front of it, as vector stores do.
+/// Returns an instruction that writes to a variable together with the bytes before it, such as a vector store.
 fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> Option<Addr> {
     let mut before = (1..MAX_STORE).flat_map(|distance| {
         let start = Addr(variable.0.wrapping_sub(distance));
@@ -198,18 +197,18 @@ fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> 
     before.find(overlaps).map(|(_, reference)| reference.at)
 }
 
-/// What is looked for.
+/// The aim of a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Aim {
-    /// Writes to what the pointer points to, which end the search.
+    /// Writes to the pointer's target, which end the search.
     Writes,
-    /// Calls of the function whose address is there.
+    /// Calls of the function whose address is at the pointer's target.
     CallsThrough,
-    /// Calls of the function that the pointer itself is the address of.
+    /// Calls of the function that the pointer itself points to.
     Calls,
 }
 
-/// One search.
+/// A search.
 struct Search<'f, 'c> {
     flows: &'f mut Flows<'c>,
     references: &'f References,
@@ -218,9 +217,9 @@ struct Search<'f, 'c> {
     seen: FxHashSet<(Addr, OriginId, Bytes)>,
     arguments: usize,
     aim: Aim,
-    /// The calls that were found.
+    /// The calls found.
     calls: Vec<ExitId>,
-    /// The function whose calls are looked for by its address.
+    /// The function whose calls are searched for by its address.
     own: Option<Addr>,
     callees: Option<&'f Callees>,
 }
@@ -233,14 +232,14 @@ impl<'f, 'c> Search<'f, 'c> {
         Search { flows, references, word, seen, arguments, aim, calls, own: None, callees: None }
     }
 
-    /// The calls that were found, each once.
+    /// Returns the calls found, each once.
     fn calls(mut self) -> Vec<ExitId> {
         self.calls.sort_unstable();
         self.calls.dedup();
         self.calls
     }
 
-    /// Follows the address `to` that an instruction makes.
+    /// Tracks the address `to` that an instruction loads.
     fn of_address(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
         let effects = self.flows.code.effects_at(by);
         let makes = |effect: &Effect| match *effect {
@@ -273,7 +272,7 @@ impl<'f, 'c> Search<'f, 'c> {
         Ok(())
     }
 
-    /// Looks at an instruction that reads or writes at an address, the bytes being so far behind it.
+    /// Examines an instruction that reads or writes at an address. `bytes` are relative to the address.
     fn direct(&mut self, to: Addr, by: Addr, bytes: Bytes) -> Result<(), Lost> {
         let effects = self.flows.code.effects_at(by);
         let reads = |value: Value| match value {
@@ -285,14 +284,14 @@ impl<'f, 'c> Search<'f, 'c> {
         self.read(by, &effects, reads)
     }
 
-    /// Notes a call through the bytes. `reads` tells whether an operand reads them.
+    /// Records a call through the bytes. `reads` returns whether an operand reads them.
     fn read(&mut self, at: Addr, effects: &[Effect], reads: impl Fn(Value) -> bool) -> Result<(), Lost> {
         let calls = read_by(self.flows.code, at, effects, reads)?;
         self.calls.extend(calls);
         Ok(())
     }
 
-    /// Follows a pointer through one function, and from there on.
+    /// Tracks a pointer through one function, and onwards.
     fn in_function(&mut self, function: Addr, pointer: OriginId, bytes: Bytes) -> Result<(), Lost> {
         if !self.seen.insert((function, pointer, bytes)) {
             return Ok(());
@@ -342,7 +341,7 @@ impl<'f, 'c> Search<'f, 'c> {
                     let behind = self.behind(bytes, offset);
                     for caller in self.flows.code.functions_of(call) {
                         self.in_function(caller, made, behind)?;
-                        // A callee of a few instructions is followed as if it were part of the caller.
+                        // A callee of a few instructions is analysed as part of the caller.
                         if self.is_read_from_variable(pointer) {
                             self.in_function(caller, pointer, bytes)?;
                         }
@@ -358,13 +357,13 @@ impl<'f, 'c> Search<'f, 'c> {
         matches!(origin, Origin::Memory { when: When::Later(_), .. })
     }
 
-    /// The same bytes behind a pointer that is so many bytes further on.
+    /// Returns the same bytes relative to a pointer that is `offset` bytes further on.
     fn behind(&self, bytes: Bytes, offset: u64) -> Bytes {
         let offset = sign_extend(offset, self.word) as i64;
         Bytes { from: bytes.from.wrapping_sub(offset), to: bytes.to.wrapping_sub(offset) }
     }
 
-    /// Follows a pointer through everybody who reads the variable that holds it.
+    /// Tracks a pointer through all readers of the variable that holds it.
     fn in_variable(&mut self, variable: Addr, bytes: Bytes) -> Result<(), Lost> {
         if !self.references.is_variable(self.flows.code.image, variable, self.word) {
             return Err(Lost(variable));
@@ -383,9 +382,9 @@ impl<'f, 'c> Search<'f, 'c> {
         Ok(())
     }
 
-    /// Whether an instruction reads whole words only, so that no part of a pointer gets out of sight.
+    /// Returns whether an instruction reads only whole words, so that no part of a pointer is lost.
     fn reads_whole(&self, at: Addr) -> bool {
-        // Nobody learns a part of a pointer from a comparison.
+        // A comparison reveals no part of a pointer.
         let compares = |effect: &&Effect| {
             matches!(
                 effect,

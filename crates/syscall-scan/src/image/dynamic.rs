@@ -1,7 +1,7 @@
-//! What an object says to the dynamic linker (`PT_DYNAMIC`).
+//! The dynamic section of an object (`PT_DYNAMIC`).
 //!
-//! Addresses are the object's own. Tables are found by address, as the dynamic linker finds them, and not
-//! by section headers, which it never sees.
+//! Addresses are the object's own. Tables are found by address, as in the dynamic linker, and not by section headers,
+//! which the dynamic linker never reads.
 
 use std::ops::Range;
 
@@ -15,33 +15,32 @@ use goblin::elf::program_header::PT_DYNAMIC;
 use super::dynsym::DynamicSymbols;
 use super::object::{Parts, Segment, bytes_at, file_range};
 
-/// Entries that name other libraries: `DT_AUXILIARY`, `DT_FILTER`, `DT_AUDIT`, `DT_DEPAUDIT`. Newer than goblin's
-/// constants, or extensions.
+/// Entries that name other libraries: `DT_AUXILIARY`, `DT_FILTER`, `DT_AUDIT`, `DT_DEPAUDIT`. They are newer than
+/// goblin's constants, or extensions.
 const OTHERS: [u64; 4] = [0x7fff_fffd, 0x7fff_ffff, 0x6fff_fefc, 0x6fff_fefb];
 
-/// The entries of a dynamic section that matter here.
+/// The entries of a dynamic section that the scan uses.
 #[derive(Debug, Default)]
 pub struct Dynamic {
     /// The libraries that it needs, in order.
     pub needed: Vec<String>,
-    /// The name that it goes by when others need it.
+    /// The name under which others need it.
     pub soname: Option<String>,
-    /// Where to look for what it and its libraries need; ignored beside `runpath`.
+    /// The search path for its dependencies and those of its libraries; ignored if there is a `runpath`.
     pub rpath: Option<String>,
-    /// Where to look for what it needs.
+    /// The search path for its dependencies.
     pub runpath: Option<String>,
-    /// Whether it says of itself that it is a program (`DF_1_PIE`).
+    /// Whether it is marked as a program (`DF_1_PIE`).
     pub is_program: bool,
     /// Whether its references bind to itself first (`DT_SYMBOLIC`).
     pub symbolic: bool,
-    /// `DT_INIT` and `DT_FINI`, those that it has.
+    /// `DT_INIT` and `DT_FINI`, if present.
     pub functions: Vec<u64>,
     /// The arrays of functions that run before and after the program.
     pub arrays: Vec<Range<u64>>,
-    /// Where its global offset table begins (`DT_PLTGOT`).
+    /// The start of its global offset table (`DT_PLTGOT`).
     pub got: Option<u64>,
-    /// Other libraries that it says are to be loaded: those that take its place (filters and auxiliaries), and
-    /// those that watch the dynamic linker (audits).
+    /// Other libraries to load: replacements for it (filters and auxiliaries), and auditors of the dynamic linker.
     pub others: Vec<String>,
     /// The symbols that the dynamic linker binds.
     pub symbols: DynamicSymbols,
@@ -88,14 +87,14 @@ impl Dynamic {
         })
     }
 
-    /// The value of an entry; absent and null ones are the same.
+    /// Returns the value of an entry; `None` if it is absent or null.
     pub(super) fn value(&self, tag: u64) -> Option<u64> {
         let entry = self.entries.iter().find(|entry| entry.d_tag == tag)?;
         Some(entry.d_val).filter(|&value| value != 0)
     }
 }
 
-/// A string of a string table.
+/// Returns a string of a string table.
 fn string(strings: &[u8], offset: usize) -> Option<String> {
     let string = super::dynsym::name(strings, offset)?;
     Some(String::from_utf8_lossy(string).into_owned())

@@ -1,9 +1,8 @@
 //! The symbols that the dynamic linker binds, with their versions.
 //!
-//! How many there are is nowhere said in a dynamic section; the hash tables tell which are defined, and
-//! relocations name the rest. So symbols are read by index, when somebody asks, and defined ones are listed
-//! by name once. The format of the hash tables and version tables is that of the System V ABI, the GNU
-//! extension to it, and the Linux Standard Base.
+//! A dynamic section does not contain their number: the hash tables list the defined symbols, and relocations name the
+//! rest. Symbols are therefore read by index on demand, and defined symbols are listed by name once. The hash tables
+//! and version tables have the formats of the System V ABI, its GNU extension, and the Linux Standard Base.
 
 use goblin::elf::dynamic::{
     DT_GNU_HASH, DT_HASH, DT_SYMTAB, DT_VERDEF, DT_VERDEFNUM, DT_VERNEED, DT_VERNEEDNUM, DT_VERSYM,
@@ -19,28 +18,27 @@ use super::dynamic::Dynamic;
 use super::object::{Parts, Segment, bytes_at};
 use super::relocs::{number, u32_at};
 
-/// The binding of symbols that are the same in all of a process (`STB_GNU_UNIQUE`).
+/// The binding of symbols that are unique in a process (`STB_GNU_UNIQUE`).
 const STB_GNU_UNIQUE: u8 = 10;
 
-/// The bit of a version index that says that no other object binds to the symbol unless it asks for just
-/// this version.
+/// The bit of a version index that prevents other objects from binding to the symbol unless they request this version.
 const VERSION_HIDDEN: u16 = 0x8000;
 
-/// The flag of the version that stands for the object itself.
+/// The flag of the version that names the object itself.
 const VER_FLG_BASE: u16 = 1;
 
-/// The most versions that an object defines or needs; the largest library has a few hundred.
+/// Maximum number of versions that an object defines or needs; the largest library has a few hundred.
 const MAX_VERSIONS: u64 = 0x7fff;
 
 /// The dynamic symbols of an object.
 #[derive(Debug, Default)]
 pub struct DynamicSymbols {
     symbols: Vec<DynamicSymbol>,
-    /// The symbols that others may bind to, by name.
+    /// The symbols that other objects may bind to, by name.
     exports: FxHashMap<Box<[u8]>, Vec<u32>>,
     /// The names of versions, by index.
     versions: Vec<Option<Version>>,
-    /// Whether symbols have versions at all.
+    /// Whether symbols have versions.
     versioned: bool,
 }
 
@@ -49,7 +47,7 @@ pub struct DynamicSymbols {
 pub struct Version {
     /// Its name (`GLIBC_2.34`).
     name: Box<[u8]>,
-    /// Whether a reference accepts this version only, and no symbol without one.
+    /// Whether a reference accepts only this version, and no symbol without a version.
     hidden: bool,
 }
 
@@ -58,38 +56,38 @@ pub struct Version {
 pub struct DynamicSymbol {
     /// Its name.
     pub name: Box<[u8]>,
-    /// Its address in the object, or its number if it is absolute.
+    /// Its address in the object, or its value if it is absolute.
     pub value: u64,
     /// Its size in bytes; 0 if unknown.
     pub size: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: SymbolKind,
-    /// Whether it is a number rather than an address.
+    /// Whether it is an absolute number rather than an address.
     pub absolute: bool,
     /// Whether the object defines it.
     pub defined: bool,
-    /// Whether it may stay undefined.
+    /// Whether it may remain undefined.
     pub weak: bool,
-    /// Whether the object's own references to it bind to nothing else.
+    /// Whether the object's own references always bind to it.
     pub local: bool,
-    /// The version index, the bit for hidden ones included.
+    /// The version index, including the bit for hidden versions.
     version: u16,
-    /// Whether others can see it.
+    /// Whether it is visible to other objects.
     exported: bool,
 }
 
-/// What a symbol is.
+/// The kind of a symbol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SymbolKind {
     /// A function.
     Function,
-    /// A function that chooses a function, and runs when the reference is bound.
+    /// A function that selects a function when a reference is bound.
     Ifunc,
     /// A variable.
     Object,
-    /// A thread-local variable, the value being an offset.
+    /// A thread-local variable; its value is an offset.
     ThreadLocal,
-    /// Nothing is said: assembly code, often.
+    /// An untyped symbol, often from assembly code.
     Unknown,
 }
 
@@ -104,7 +102,7 @@ impl DynamicSymbols {
         let bytes = bytes_at(segments, address);
         let entry = Sym::size(parts.ctx.container);
         let table = |tag| dynamic.value(tag).map(|at| bytes_at(segments, at));
-        // Without a hash table nothing can be bound to, and strings follow the symbols in every linker.
+        // Without a hash table, no reference can bind to the symbols; all linkers place the strings after the symbols.
         let hashed = table(DT_HASH)
             .and_then(sysv_count)
             .or_else(|| table(DT_GNU_HASH).and_then(|table| gnu_count(table, parts.machine.word_size())));
@@ -127,19 +125,19 @@ impl DynamicSymbols {
         DynamicSymbols { symbols, exports, versions, versioned: versions_of.is_some() }
     }
 
-    /// A symbol by its index, which relocations give.
+    /// Returns a symbol by its index, as in relocations.
     pub fn get(&self, index: u32) -> Option<&DynamicSymbol> {
         self.symbols.get(index as usize)
     }
 
-    /// The version that a reference asks for, if it asks for one.
+    /// Returns the version that a reference requests, if any.
     pub fn version_of(&self, symbol: &DynamicSymbol) -> Option<&Version> {
         self.versions.get(usize::from(symbol.version & !VERSION_HIDDEN))?.as_ref()
     }
 
-    /// The symbol of this name that a reference binds to (`check_match` in glibc's `elf/dl-lookup.c`).
-    /// `call`: the reference is for calls alone, so that a function's stand-in in a program at a fixed
-    /// address does not count as its definition.
+    /// Returns the symbol of this name that a reference binds to (`check_match` in glibc's `elf/dl-lookup.c`). `call`:
+    /// the reference is only for calls, so that the PLT entry of a function in a program at a fixed address does not
+    /// count as its definition.
     pub fn find(&self, name: &[u8], version: Option<&Version>, call: bool) -> Option<&DynamicSymbol> {
         let candidates = self.exports.get(name)?.iter().map(|&index| &self.symbols[index as usize]);
         let mut newer = None;
@@ -165,25 +163,25 @@ impl DynamicSymbols {
         newer
     }
 
-    /// All symbols of this name that others can see, of whatever version.
+    /// Returns all visible symbols of this name, of every version.
     pub fn named(&self, name: &[u8]) -> impl Iterator<Item = &DynamicSymbol> {
         let indices = self.exports.get(name).map_or(&[][..], Vec::as_slice);
         indices.iter().map(|&index| &self.symbols[index as usize]).filter(|symbol| symbol.defined)
     }
 
-    /// The functions that others can call, in no order.
+    /// Returns the functions that other objects can call, unordered.
     pub fn exported_functions(&self) -> impl Iterator<Item = &DynamicSymbol> {
         self.symbols.iter().filter(|symbol| symbol.exported && symbol.defined && symbol.kind.is_code())
     }
 
-    /// All symbols.
+    /// Returns all symbols.
     pub fn iter(&self) -> impl Iterator<Item = &DynamicSymbol> {
         self.symbols.iter()
     }
 }
 
 impl SymbolKind {
-    /// Whether it may be code.
+    /// Returns whether it may be code.
     pub fn is_code(self) -> bool {
         matches!(self, SymbolKind::Function | SymbolKind::Ifunc | SymbolKind::Unknown)
     }
@@ -205,8 +203,7 @@ impl DynamicSymbol {
         let visibility = symbol.st_visibility();
         let invisible = matches!(visibility, STV_HIDDEN | STV_INTERNAL);
         let bindable = matches!(binding, STB_GLOBAL | STB_WEAK | STB_GNU_UNIQUE);
-        // An undefined symbol with a value is a function's stand-in in the procedure linkage table of a
-        // program at a fixed address.
+        // An undefined symbol with a value is a PLT entry that represents a function in a program at a fixed address.
         let has_value = symbol.st_value != 0 || absolute || kind == Some(SymbolKind::ThreadLocal);
         let name = name(strings, symbol.st_name).unwrap_or(&[]);
         DynamicSymbol {
@@ -224,7 +221,7 @@ impl DynamicSymbol {
     }
 }
 
-/// The name at an offset of a string table.
+/// Returns the name at an offset of a string table.
 pub(super) fn name(strings: &[u8], offset: usize) -> Option<&[u8]> {
     let string = strings.get(offset..)?;
     Some(&string[..string.iter().position(|&byte| byte == 0)?])
@@ -234,12 +231,12 @@ fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
     bytes.get(offset..offset.checked_add(2)?).map(|bytes| number(bytes) as u16)
 }
 
-/// How many symbols a `DT_HASH` table is for.
+/// Returns the number of symbols that a `DT_HASH` table covers.
 fn sysv_count(table: &[u8]) -> Option<usize> {
     usize::try_from(u32_at(table, 4)?).ok()
 }
 
-/// How many symbols there are up to the last one that a `DT_GNU_HASH` table lists.
+/// Returns the number of symbols up to the last one in a `DT_GNU_HASH` table.
 fn gnu_count(table: &[u8], word: u8) -> Option<usize> {
     let word_at = |offset| u32_at(table, offset).and_then(|number| usize::try_from(number).ok());
     let (buckets, first, words) = (word_at(0)?, word_at(4)?, word_at(8)?);
@@ -250,14 +247,14 @@ fn gnu_count(table: &[u8], word: u8) -> Option<usize> {
     if last < first {
         return Some(first);
     }
-    // The last symbol of a bucket has the lowest bit of its hash set.
+    // The last symbol of a bucket has bit 0 of its hash set.
     while word_at((last - first).checked_mul(4)?.checked_add(chains)?)? & 1 == 0 {
         last += 1;
     }
     Some(last + 1)
 }
 
-/// The names of versions by index: those that the object defines, and those that it needs of others.
+/// Reads the names of versions by index: the versions that the object defines, and those that it needs.
 fn read_versions(segments: &[Segment], dynamic: &Dynamic, strings: &[u8]) -> Vec<Option<Version>> {
     let mut versions = Vec::new();
     let mut read = 0;
@@ -268,7 +265,7 @@ fn read_versions(segments: &[Segment], dynamic: &Dynamic, strings: &[u8]) -> Vec
             versions.resize(index + 1, None);
         }
         versions[index] = name(strings, name_at as usize).map(|name| Version { name: name.into(), hidden });
-        // Lists may share their entries, in a damaged file.
+        // In a damaged file, lists may share their entries.
         read += 1;
         (read < MAX_VERSIONS).then_some(())
     };
@@ -293,7 +290,7 @@ fn read_versions(segments: &[Segment], dynamic: &Dynamic, strings: &[u8]) -> Vec
     versions
 }
 
-/// Visits the entries of a list in which each, at offset `next`, says how far it is to the next.
+/// Visits the entries of a list, each with the distance to the next entry at offset `next`.
 fn each(
     bytes: &[u8],
     first: usize,

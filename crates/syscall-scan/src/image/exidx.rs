@@ -1,28 +1,28 @@
 //! Landing pads of 32-bit ARM programs, from the index of exception tables (`.ARM.exidx`) and the tables themselves
 //! (`.ARM.extab`): "Exception Handling ABI for the Arm Architecture" (ARM IHI 0038).
 //!
-//! The index has the first address of each function that can be unwound, and where its table is. It does not say where
-//! functions end, and linkers make one entry of several functions that are unwound alike. So it tells landing pads, and
-//! not whether an address is in the middle of a function.
+//! The index has the first address of each function that can be unwound, and the address of its table. It does not
+//! contain the ends of functions, and linkers merge the entries of functions with equal unwinding. It therefore
+//! identifies landing pads, but not whether an address is in the middle of a function.
 
 use super::Addr;
 use super::relocs::{number, u32_at};
 use super::unwind::{Extent, Handlers};
 
-/// Size of an entry of the index, in bytes: where the function is, and how it is unwound.
+/// Size of an index entry in bytes: the function, and its unwinding.
 const ENTRY: usize = 8;
 
-/// Function is not unwound.
+/// Marks a function that is not unwound.
 const CANNOT_UNWIND: u32 = 1;
 
-/// Set in a word that does not point to a table, or to a personality routine.
+/// Marks a word that does not point to a table or a personality routine.
 const COMPACT: u32 = 1 << 31;
 
-/// The most descriptors of one function that are read.
+/// Maximum number of descriptors read for one function.
 const MAX_DESCRIPTORS: usize = 4096;
 
-/// Reads the index, which lies at `address`: the functions that have landing pads. `memory` has the bytes from an
-/// address on, and code ends at `end`.
+/// Reads the index at `address`: the functions with landing pads. `memory` returns the bytes from an address on, and
+/// code ends at `end`.
 pub(super) fn read<'m>(
     index: &[u8],
     address: u64,
@@ -41,7 +41,7 @@ pub(super) fn read<'m>(
     let ends: Vec<u64> = entries.iter().skip(1).map(|&(start, ..)| start).chain([end]).collect();
     let mut extents = Vec::new();
     for (&(start, content, place), &end) in entries.iter().zip(&ends) {
-        // Where it fits into the index, a function has no landing pads.
+        // A function whose unwinding fits into the index has no landing pads.
         if content == CANNOT_UNWIND || content & COMPACT != 0 {
             continue;
         }
@@ -49,7 +49,7 @@ pub(super) fn read<'m>(
         let Some(first) = u32_at(memory(table), 0) else { continue };
         let (handlers, personality) = match first & COMPACT {
             0 => {
-                // The routine's own data lies behind the words that tell how to unwind.
+                // The routine's own data follows the unwinding words.
                 let Some(words) = u32_at(memory(table), 4).map(|word| word >> 24) else { continue };
                 let own = Handlers::Sites(Addr(table + 8 + 4 * u64::from(words)));
                 (own, Some(Addr(relative(table, first))))
@@ -65,14 +65,14 @@ pub(super) fn read<'m>(
     extents
 }
 
-/// The landing pads that a list of descriptors has, which lies at `at`; `wide` ones have scopes of 32 bits.
+/// Returns the landing pads in the list of descriptors at `at`; `wide` ones have 32-bit scopes.
 pub(super) fn described_pads(list: &[u8], at: Addr, wide: bool) -> Vec<Addr> {
     let mut pads = Vec::new();
     let mut place = 0;
     for _ in 0..MAX_DESCRIPTORS {
         let scope = if wide { (u32_at(list, place), u32_at(list, place + 4)) } else { halves(list, place) };
         let (Some(length), Some(start)) = scope else { break };
-        // Bit 0 of both tells the kind; no scope is empty.
+        // Bit 0 of both is the kind; no scope is empty.
         if length == 0 {
             break;
         }
@@ -83,11 +83,11 @@ pub(super) fn described_pads(list: &[u8], at: Addr, wide: bool) -> Vec<Addr> {
             Some(())
         };
         let size = match (length & 1, start & 1) {
-            // A cleanup,
+            // A cleanup.
             (0, 0) => pad(place).map(|()| 4),
-            // a handler with what it catches,
+            // A handler and the type that it catches.
             (1, 0) => pad(place).map(|()| 8),
-            // what a function may throw, with a place to go to otherwise.
+            // The permitted exceptions of a function, and a handler for others.
             (0, _) => u32_at(list, place).and_then(|count| {
                 let types = 4 * (count & !COMPACT) as usize;
                 if count & COMPACT == 0 {
@@ -104,7 +104,7 @@ pub(super) fn described_pads(list: &[u8], at: Addr, wide: bool) -> Vec<Addr> {
     pads
 }
 
-/// Where a distance of 31 bits leads from the place that it is at.
+/// Returns the target of a 31-bit distance at `place`.
 fn relative(place: u64, distance: u32) -> u64 {
     let distance = ((distance << 1) as i32) >> 1;
     place.wrapping_add_signed(distance.into()) & 0xffff_ffff
@@ -119,12 +119,12 @@ fn halves(bytes: &[u8], at: usize) -> (Option<u32>, Option<u32>) {
 mod tests {
     use super::*;
 
-    /// Words as bytes.
+    /// Returns words as bytes.
     fn bytes(words: &[u32]) -> Vec<u8> {
         words.iter().flat_map(|word| word.to_le_bytes()).collect()
     }
 
-    /// A distance of 31 bits.
+    /// Returns a 31-bit distance.
     fn distance(from: u64, to: u64) -> u32 {
         (to.wrapping_sub(from) as u32) & !COMPACT
     }

@@ -1,25 +1,23 @@
-//! What the dynamic linker does: gives every object of a process its place, and relocates it.
+//! Linking like the dynamic linker: every object of a process gets its address, and is relocated.
 //!
-//! The places are of our choice, since the kernel's are random: nothing that holds for one holds for the
-//! others. Objects lie far apart, so that a number which is not meant for an address is seldom taken for
-//! one.
+//! The addresses are arbitrary, because the kernel's are random: a fact about one address holds for no other. Objects
+//! are far apart, so that a number which is not an address is rarely treated as one.
 //!
-//! # What is constant
+//! # Constant memory
 //!
-//! Code reads the global offset table, and memory that is protected after relocation, as often as it reads
-//! constants, and what is stored there decides where calls go. It counts as constant where
+//! Code reads the global offset table, and memory that is protected after relocation, as often as constants, and their
+//! contents determine the targets of calls. A word counts as constant in these cases:
 //!
-//! - segments are read-only;
-//! - a relocation fills a word of the global offset table: nobody else writes there. A slot that is bound when
-//!   it is first used holds from the beginning what the binder would put there; that the binder runs is
-//!   seen where the interpreter hands out its address;
-//! - a relocation fills a word of memory that is protected afterwards, and is not the interpreter's own. Other
-//!   words there are not constant: the C library keeps variables among them that it sets before it protects
-//!   them;
-//! - no code of the object runs before its constants that hold addresses (`.data.rel.ro`) are protected.
+//! - The segment is read-only.
+//! - A relocation fills a word of the global offset table: nothing else writes there. A lazily bound slot holds the
+//!   binder's result from the beginning; the interpreter's code that exposes the binder's address makes the binder
+//!   reachable.
+//! - A relocation fills a word of memory that is protected afterwards and is not the interpreter's own. Other words
+//!   there are not constant: the C library sets variables among them before it protects them.
+//! - No code of the object runs before its constants with addresses (`.data.rel.ro`) are protected.
 //!
-//! A word whose content a function of the program computes (`IRELATIVE`, symbols of functions that choose
-//! functions) is not known, nor is one that may bind to several definitions.
+//! A word that a function of the program computes (`IRELATIVE`, symbols of functions that select functions) is unknown,
+//! as is one that may bind to several definitions.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,19 +34,18 @@ use super::{
 };
 use crate::Error;
 
-/// The distance between objects of 64-bit machines, and the place of the first.
+/// The distance of objects on 64-bit machines, and the address of the first.
 const WIDE: u64 = 1 << 32;
 const WIDE_START: u64 = 16 * WIDE;
 const WIDE_END: u64 = 1 << 47;
 
-/// The same for 32-bit machines, whose programs at fixed addresses lie below.
+/// The same for 32-bit machines, whose programs at fixed addresses are below.
 const NARROW: u64 = 1 << 16;
 const NARROW_START: u64 = 0x2000_0000;
 const NARROW_END: u64 = 0xff00_0000;
 
-/// What interpreters look up by name in the libraries that they have loaded, and call: in glibc's
-/// `elf/dl-minimal-malloc.c`, `elf/dl-call-libc-early-init.c` and `elf/dl-mutex.c`; in musl's `ldso/dynlink.c`; in
-/// uClibc-ng's `ldso/ldso/ldso.c`.
+/// Functions that interpreters look up by name in the loaded libraries and call: in glibc's `elf/dl-minimal-malloc.c`,
+/// `elf/dl-call-libc-early-init.c` and `elf/dl-mutex.c`; in musl's `ldso/dynlink.c`; in uClibc-ng's `ldso/ldso/ldso.c`.
 const LOOKED_UP: [&str; 11] = [
     "__libc_early_init",
     "__libc_memalign",
@@ -64,10 +61,10 @@ const LOOKED_UP: [&str; 11] = [
 ];
 
 impl Image {
-    /// Puts the files of a process into memory and relocates them.
+    /// Loads the files of a process into memory and relocates them.
     ///
     /// # Errors
-    /// If they do not fit into one address space, or the process starts outside of its code.
+    /// If they do not fit into one address space, or the entry point is outside of the code.
     pub fn link(process: &Process) -> Result<Image, Error> {
         let bases = place(process)?;
         let machine = process.members[0].object.machine;
@@ -96,7 +93,7 @@ impl Image {
             functions: linker.functions_named(named.imports.iter().map(|name| &**name)),
         });
         let named = named.collect();
-        // It lies behind all others, so that their numbers do not change.
+        // The vsyscall page comes after all others, so that their numbers do not change.
         objects.extend(vsyscall);
         objects.sort_by_key(|loaded| loaded.memory.start);
         let first = process.interpreter.unwrap_or(MemberIndex::FIRST);
@@ -132,7 +129,7 @@ impl Image {
     }
 }
 
-/// The base of each member.
+/// Returns the base of each member.
 fn place(process: &Process) -> Result<Vec<u64>, Error> {
     let wide = process.members[0].object.machine.is_64();
     let (mut next, gap, end) =
@@ -170,7 +167,7 @@ fn place(process: &Process) -> Result<Vec<u64>, Error> {
         if after > end {
             return Err(too_large());
         }
-        // Room for what is wrong by one.
+        // Leave room for off-by-one addresses.
         next = (after + gap).next_multiple_of(gap);
         bases.push(start.wrapping_sub(memory.start));
     }
@@ -190,11 +187,11 @@ struct Linker<'p> {
     computed: FxHashSet<Addr>,
     pointed_to: Vec<Addr>,
     found: Vec<MemberWords>,
-    /// What references bind to, which several relocations may ask.
+    /// The bindings of references, shared by several relocations.
     bound: FxHashMap<(MemberIndex, u32, u8), Arc<Bound<'p>>>,
 }
 
-/// What relocating an object has found.
+/// The words found while relocating an object.
 #[derive(Clone, Default)]
 struct MemberWords {
     pointers: Vec<(Addr, Addr)>,
@@ -269,7 +266,7 @@ impl<'p> Linker<'p> {
         }
     }
 
-    /// Maps the page of system calls, if it is one of x86-64 and some file names it ([`vsyscall`]).
+    /// Maps the vsyscall page, if this is an x86-64 process and some file refers to the page ([`vsyscall`]).
     fn map_vsyscall(&mut self) -> Option<Loaded> {
         let is_named = |segment: &Segment| vsyscall::is_named_in(&segment.bytes);
         let machine = self.process.members[0].object.machine;
@@ -307,7 +304,7 @@ impl<'p> Linker<'p> {
         })
     }
 
-    /// Applies the relocations of a member, but for those that copy.
+    /// Applies the relocations of a member, except copies.
     fn relocate(&mut self, index: MemberIndex) {
         let member = &self.process.members[index.get()];
         for reloc in &member.object.relocs {
@@ -325,7 +322,7 @@ impl<'p> Linker<'p> {
             let array = array.start.wrapping_add(base)..array.end.wrapping_add(base);
             starts.extend(bytes_in(&self.segments, &array).chunks_exact(word.into()).map(number));
         }
-        // What is only there in case a name is looked up and not known counts as called.
+        // Every exported function of such a library counts as called.
         if member.whole {
             let exported = dynamic.symbols.exported_functions().filter(|symbol| !symbol.absolute);
             starts.extend(exported.map(|symbol| symbol.value.wrapping_add(base)));
@@ -361,7 +358,7 @@ impl<'p> Linker<'p> {
         }
     }
 
-    /// Applies a relocation that has to do with a symbol.
+    /// Applies a relocation with a symbol.
     fn bind(&mut self, index: MemberIndex, reloc: &Reloc, place: u64) {
         let width = match reloc.kind {
             RelocKind::Absolute(width) | RelocKind::Distance(width) => width,
@@ -376,7 +373,7 @@ impl<'p> Linker<'p> {
         let purpose = if reloc.kind == RelocKind::CallSlot { Use::Call } else { Use::Address };
         let bound = self.lookup(index, reloc.symbol, purpose);
         if reloc.symbol == 0 {
-            // By the System V ABI: the symbol's value is 0.
+            // By the System V ABI, the value of this symbol is 0.
             self.write_number(place, addend, width);
             return;
         }
@@ -395,7 +392,7 @@ impl<'p> Linker<'p> {
                 let distance = matches!(reloc.kind, RelocKind::Distance(_));
                 let value = if distance { value.wrapping_sub(place) } else { value };
                 self.write_number(place, value, width);
-                // An address in the middle of an instruction, or half of one.
+                // An address in the middle of an instruction, or half of an address.
                 let target = Addr(self.wrap(if distance { value.wrapping_add(place) } else { value }));
                 if self.is_code(target.0) {
                     self.found[index.get()].pointers.push((Addr(place), target));
@@ -406,7 +403,7 @@ impl<'p> Linker<'p> {
             }
         }
         if bound.definitions.is_empty() {
-            // Nothing there, as far as is known.
+            // No definition is known.
             self.write_number(place, 0, width);
         }
         if !bound.certain {
@@ -414,7 +411,7 @@ impl<'p> Linker<'p> {
         }
     }
 
-    /// A word points to `target`, or to what the function there returns.
+    /// Notes that a word points to `target`, or to the result of the function there.
     fn point(&mut self, index: MemberIndex, kind: RelocKind, place: u64, target: Addr, called: bool) {
         let own = place.wrapping_sub(self.bases[index.get()]);
         let member = &self.process.members[index.get()];
@@ -428,9 +425,9 @@ impl<'p> Linker<'p> {
         let is_code = self.is_code(target.0);
         if called {
             self.computed.insert(Addr(place));
-            // Not what the linker left there, which is the way to the binder.
+            // Discard the linker's value, which leads to the binder.
             self.write_number(place, 0, self.word());
-            // It runs when the object is relocated, or when the slot is first used.
+            // The function runs at relocation, or at the first use of the slot.
             if is_code {
                 self.found[index.get()].starts.push(target);
             }
@@ -470,7 +467,7 @@ impl<'p> Linker<'p> {
         self.wrap(symbol.value.wrapping_add(base))
     }
 
-    /// Copies variables of libraries to the program, which was linked as if they were its own.
+    /// Copies library variables to the program, which was linked as if they were its own.
     fn copy(&mut self, index: MemberIndex) {
         let member = &self.process.members[index.get()];
         let Some(dynamic) = &member.object.dynamic else { return };
@@ -500,20 +497,19 @@ impl<'p> Linker<'p> {
         }
     }
 
-    /// Writes out the zeros at the end of a segment, as far as a copy reaches.
+    /// Writes out the zeros at the end of a segment, as far as a copy needs.
     fn make_room(&mut self, place: u64, size: usize) {
         let next = self.segments.partition_point(|segment| segment.address <= place);
         let Some(segment) = next.checked_sub(1).map(|index| &mut self.segments[index]) else { return };
         let end = place.saturating_add(size as u64);
         let room = usize::try_from(end - segment.address).unwrap_or(usize::MAX);
-        // Zeros in front of it are the program's own variables.
+        // The preceding zeros are the program's own variables.
         if end <= segment.end() && segment.bytes.len() < room && room - segment.bytes.len() <= MAX_ZEROS {
             Arc::make_mut(&mut segment.bytes).resize(room, 0);
         }
     }
 
-    /// Takes the words of a program at a fixed address that are addresses of its own code, of which
-    /// nothing else tells.
+    /// Finds the words of a program at a fixed address that hold code addresses without a relocation.
     fn scan(&mut self, index: MemberIndex, member: &Member) {
         let word = self.word();
         let object = &member.object;
@@ -526,7 +522,7 @@ impl<'p> Linker<'p> {
             for (place, target) in words.enumerate().map(|(i, n)| (start + i as u64 * u64::from(word), n)) {
                 let protected = contains(&object.relro, place, word.into());
                 let is_slot = contains(&object.got, place, 1);
-                // A slot of 0 is of a weak symbol that nobody defines.
+                // A slot of 0 belongs to an undefined weak symbol.
                 if object.is_loaded(target) && (protected || is_slot) || target == 0 && is_slot {
                     self.filled.insert(Addr(place));
                 }
@@ -545,14 +541,14 @@ impl<'p> Linker<'p> {
         self.found[index.get()].data.extend(data);
     }
 
-    /// The same for words that are not aligned, in structures that are packed. Since many numbers look like such a
-    /// word, it has to be the address of a function.
+    /// Finds unaligned words with code addresses, as in packed structures. Since many numbers look like such a word,
+    /// only the addresses of functions count.
     fn scan_unaligned(&self, object: &Object, range: &Range<u64>, found: &mut Vec<(Addr, Addr)>) {
         let word = u64::from(self.word());
         let bytes = bytes_in(&self.segments, range);
         let begins = |target: u64| match object.extents.around(Addr(target)) {
             Some(extent) => extent.start == Addr(target),
-            // Parts of numbers look like addresses of ARM code more often than like those of Thumb code, which are odd.
+            // Parts of numbers resemble addresses of ARM code more often than those of Thumb code, which are odd.
             None => word == 8 || object.machine == Machine::Arm && target & 1 != 0,
         };
         for (place, bytes) in (range.start..).zip(bytes.windows(word as usize)) {
@@ -564,7 +560,7 @@ impl<'p> Linker<'p> {
         }
     }
 
-    /// The functions with these names of what is there when the program starts, whatever their versions.
+    /// Returns the functions with these names in the files present at program start, in every version.
     fn functions_named<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Vec<Addr> {
         let mut functions = Vec::new();
         for name in names {
@@ -587,8 +583,8 @@ impl<'p> Linker<'p> {
         if self.process.interpreter == Some(index) {
             found.starts.extend(self.functions_named(LOOKED_UP.iter().map(|name| name.as_bytes())));
         }
-        // The interpreter jumps to where the program starts. Libraries that may be run as programs (libc.so.6,
-        // libcap.so.2) also have an entry, which a program that loads them never reaches.
+        // The interpreter jumps to the program's entry point. Libraries that may be run as programs (libc.so.6,
+        // libcap.so.2) also have an entry point, which a program that loads them never reaches.
         let start = self.wrap(member.object.entry.wrapping_add(base));
         if index == MemberIndex::FIRST && member.object.interpreter.is_some() && self.is_code(start) {
             found.starts.push(Addr(start));
@@ -612,11 +608,11 @@ impl<'p> Linker<'p> {
     }
 }
 
-/// The first aligned word at an address or behind it; the last address of all if there is none.
+/// Returns the first aligned word at or after an address, or the last address of all.
 fn next_word(address: u64, word: u64) -> u64 {
     address.checked_next_multiple_of(word).unwrap_or(u64::MAX)
 }
 
-/// How many zeros in front of a copied variable are written out. Programs have their copies at the beginning
-/// of what is zero.
+/// Maximum number of zeros written out before a copied variable. Programs have their copies at the start of zeroed
+/// memory.
 const MAX_ZEROS: usize = 64 << 20;

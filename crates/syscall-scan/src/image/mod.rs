@@ -1,10 +1,9 @@
-//! A process as it is before its first instruction: memory by address, entry points, and the words that may
-//! point to code.
+//! A process before its first instruction: memory by address, entry points, and the words that may point to code.
 //!
-//! The executable, its interpreter and its libraries share one address space, relocated like the dynamic linker
-//! relocates them (`link.rs`). A call of a library's function through the global offset table is then a call through a
-//! constant, and the rest of the scan need not distinguish objects. Libraries that the program may load later, by
-//! name, lie there as well, but count only once they are asked for (`by_name`).
+//! The executable, its interpreter and its libraries share one address space, relocated as by the dynamic linker
+//! (`link.rs`). A call of a library's function through the global offset table is then a call through a constant, and
+//! the rest of the scan need not distinguish objects. Libraries that the program may load later by name are included as
+//! well, but count only once they are requested (`by_name`).
 
 mod dynamic;
 mod dynsym;
@@ -36,13 +35,13 @@ pub use variables::Variables;
 
 use object::{Segment, bytes_at};
 
-/// A virtual address of the process. On ARM, where Thumb code begins at an address is said with bit 0 set, as
-/// ELF and the branch instructions have it: such an address means the instruction at the even address below.
+/// A virtual address of the process. On ARM, bit 0 marks Thumb code, as in ELF and branch instructions: such an address
+/// denotes the instruction at the even address below.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Addr(pub u64);
 
 impl Addr {
-    /// The address `bytes` further on.
+    /// Returns the address `bytes` further on.
     pub fn plus(self, bytes: u64) -> Addr {
         Addr(self.0.wrapping_add(bytes))
     }
@@ -54,14 +53,14 @@ impl fmt::Display for Addr {
     }
 }
 
-/// How far behind an address that is used with an index the variable may begin, in bytes: tables of letters by
-/// `c - 'a'`, of errors by `number - 1`, and the like.
+/// Maximum distance in bytes from an indexed address to the start of the variable after it: tables of letters indexed
+/// by `c - 'a'`, of errors by `number - 1`, and similar.
 pub const MAX_BIAS: u64 = 4096;
 
-/// The same where another variable begins at that address: a coincidence that only small numbers make.
+/// The same if another variable begins at that address, a coincidence that only small distances cause.
 pub const SMALL_BIAS: u64 = 64;
 
-/// How far beside an object an address may lie that is meant relative to it, in bytes.
+/// Maximum distance in bytes from an object at which an address may be relative to the object.
 const SLACK: u64 = 0x10000;
 
 /// The number of an object in an image, by rising address.
@@ -69,7 +68,7 @@ const SLACK: u64 = 0x10000;
 pub struct ObjectIndex(u32);
 
 impl ObjectIndex {
-    /// The index as a `usize`, to index a slice.
+    /// Returns the index as a `usize`, to index a slice.
     pub fn get(self) -> usize {
         self.0 as usize
     }
@@ -80,13 +79,13 @@ impl ObjectIndex {
 pub struct Image {
     /// Its machine.
     pub machine: Machine,
-    /// Where the kernel starts it: the interpreter's entry point, if it has an interpreter.
+    /// The first address that runs: the interpreter's entry point, if there is an interpreter.
     pub entry: Addr,
     /// The objects in it, by rising address.
     pub objects: Vec<Loaded>,
-    /// What code may ask for by name while it runs.
+    /// The objects that code may request by name at run time.
     pub named: Vec<NamedObjects>,
-    /// The places that ask for nothing else by name, as the user says.
+    /// The places that request only the names that the user has given.
     pub settled: Vec<Asker>,
     /// See [`Process::given`].
     pub given: Vec<String>,
@@ -95,26 +94,26 @@ pub struct Image {
     /// Memory that is never written to.
     read_only: Vec<Range<u64>>,
     writable: Vec<Range<u64>>,
-    /// Words outside of `read_only` that hold the same address ever since they were relocated.
+    /// Words outside of `read_only` that keep their address after relocation.
     filled: FxHashSet<Addr>,
-    /// Words of the global offset table that hold numbers about thread-local variables.
+    /// Words of the global offset table with numbers about thread-local variables.
     numbers: FxHashSet<Addr>,
-    /// Words in constant memory that the program computes when it starts (`IRELATIVE` and the like).
+    /// Words in constant memory that the program computes at start (`IRELATIVE` and the like).
     computed: FxHashSet<Addr>,
-    /// Addresses of data that words of data hold, those of the global offset table included, by rising address.
+    /// Data addresses in words of data and of the global offset table, by rising address.
     pub pointed_to: Arc<[Addr]>,
 }
 
-/// Something that code asks for by name.
+/// An object that code requests by name.
 #[derive(Debug)]
 pub struct NamedObjects {
-    /// The strings that code asks with.
+    /// The strings that request it.
     pub strings: Vec<String>,
-    /// The library that is loaded then.
+    /// The library that is then loaded.
     pub library: Option<ObjectIndex>,
-    /// The same library, and those that it needs.
+    /// The library and its dependencies.
     pub objects: Vec<ObjectIndex>,
-    /// Functions that are called then.
+    /// The functions that are then called.
     pub functions: Vec<Addr>,
 }
 
@@ -123,21 +122,21 @@ pub struct NamedObjects {
 pub struct Loaded {
     /// The object.
     pub object: Arc<Object>,
-    /// The path of its file, as reports name it.
+    /// The path of its file in reports.
     pub file: Arc<str>,
-    /// What is added to its addresses. Wraps around.
+    /// The offset added to its addresses, modulo 2^64.
     pub base: u64,
-    /// Whether it is there when the program starts, and not loaded by name later.
+    /// Whether it is present at program start, rather than loaded by name later.
     pub at_start: bool,
-    /// Whether every function that it exports has to count, because what it is asked for is not known.
+    /// Whether every exported function counts, because the requested names are unknown.
     pub whole: bool,
-    /// Code that runs if the object is loaded: initialisers, finalisers, functions that choose functions, and where
-    /// the program starts.
+    /// Code that runs if the object is loaded: initialisers, finalisers, functions that select functions, and the
+    /// program's entry point.
     pub starts: Vec<Addr>,
-    /// Words of data that may be pointers to code: (where, whereto), by rising address.
+    /// Words of data that may be pointers to code: (place, target), by rising address.
     pub code_pointers: Vec<(Addr, Addr)>,
-    /// Words of the global offset table that point to code, likewise. Code reads them by name, and so each
-    /// counts only where code that can run names it.
+    /// Words of the global offset table that point to code, likewise. Code refers to each word by name, and a word
+    /// counts only if reachable code does.
     pub slots: Vec<(Addr, Addr)>,
     /// Whether it is the C library.
     pub is_c_library: bool,
@@ -147,39 +146,39 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// An address of the process as the object's own.
+    /// Converts an address of the process to the object's own.
     pub fn own(&self, address: Addr) -> Addr {
         Addr(address.0.wrapping_sub(self.base))
     }
 
-    /// The address in the process of an address of the object's own.
+    /// Converts an address of the object to that of the process.
     pub fn address(&self, own: u64) -> Addr {
         Addr(own.wrapping_add(self.base))
     }
 
-    /// The functions that others can call, in no order.
+    /// Returns the functions that other objects can call, unordered.
     pub fn exported_functions(&self) -> impl Iterator<Item = Addr> {
         self.object.exported_functions().map(|symbol| self.address(symbol.value))
     }
 
-    /// The functions of a name that others can call.
+    /// Returns the functions of a name that other objects can call.
     pub fn functions_named(&self, name: &str) -> impl Iterator<Item = Addr> {
         let symbols = self.object.exports(name.as_bytes()).filter(|symbol| symbol.kind.is_code());
         symbols.map(|symbol| self.address(symbol.value))
     }
 
-    /// The range in the process of a range of the object's own.
+    /// Converts a range of the object to that of the process.
     fn range(&self, own: &Range<u64>) -> Range<u64> {
         self.address(own.start).0..self.address(own.end).0
     }
 
-    /// Where its code begins, if the Go compiler made it.
+    /// Returns the start of its code, if the Go compiler made it.
     pub fn code_of_go(&self) -> Option<Addr> {
         let begin = self.object.code.first().filter(|_| self.object.made_by_go)?;
         Some(self.address(begin.start))
     }
 
-    /// Where its data is, the global offset table left out.
+    /// Returns the ranges of its data, except the global offset table.
     pub fn data(&self) -> impl Iterator<Item = Range<u64>> + '_ {
         let mut start = self.memory.start;
         let tables = self.object.got.iter().map(|table| self.range(table));
@@ -191,28 +190,28 @@ impl Loaded {
         })
     }
 
-    /// Where the initial content of its thread-local variables is.
+    /// Returns the range with the initial content of its thread-local variables.
     pub fn thread_local(&self) -> Option<Range<u64>> {
         self.object.thread_local.as_ref().map(|range| self.range(range))
     }
 
-    /// Where code of i386 counts from, if the object says.
+    /// Returns the base address of i386 code for relative references, if the object specifies one.
     pub fn global_offset_table(&self) -> Option<Addr> {
         let got = self.object.dynamic.as_ref()?.got?;
         Some(self.address(got))
     }
 
-    /// Whether an address is in the procedure linkage table.
+    /// Returns whether an address is in the procedure linkage table.
     pub fn is_linkage(&self, address: Addr) -> bool {
         contains(&self.object.plt, self.own(address).0, 1)
     }
 
-    /// Whether an address is in the global offset table.
+    /// Returns whether an address is in the global offset table.
     pub fn is_slot(&self, address: Addr) -> bool {
         contains(&self.object.got, self.own(address).0, 1)
     }
 
-    /// A word of the global offset table with the code that it may point to, if any.
+    /// Returns the entries for a word of the global offset table: the word with its possible code targets.
     pub fn slots_at(&self, word: Addr) -> &[(Addr, Addr)] {
         let first = self.slots.partition_point(|&(other, _)| other < word);
         let count = self.slots[first..].partition_point(|&(other, _)| other == word);
@@ -221,22 +220,22 @@ impl Loaded {
 }
 
 impl Image {
-    /// The bytes from `address` to the end of its segment; empty outside of any.
+    /// Returns the bytes from `address` to the end of its segment; empty outside of any segment.
     pub fn bytes(&self, address: Addr) -> &[u8] {
         bytes_at(&self.segments, address.0)
     }
 
-    /// The bytes in a range of addresses, as far as one segment has them.
+    /// Returns the bytes in a range of addresses, as far as one segment has them.
     pub fn bytes_in(&self, range: &Range<u64>) -> &[u8] {
         object::bytes_in(&self.segments, range)
     }
 
-    /// The bytes of code from an instruction's address to the end of its segment; empty outside of any.
+    /// Returns the bytes of code from an instruction to the end of its segment; empty outside of any segment.
     pub fn code_bytes(&self, instruction: Addr) -> &[u8] {
         self.bytes(self.first_byte(instruction))
     }
 
-    /// Where the first byte of an instruction is.
+    /// Returns the address of an instruction's first byte.
     pub fn first_byte(&self, instruction: Addr) -> Addr {
         match self.machine {
             Machine::Arm => Addr(instruction.0 & !1),
@@ -244,31 +243,31 @@ impl Image {
         }
     }
 
-    /// Whether an instruction may lie at this address.
+    /// Returns whether an instruction may be at this address.
     pub fn is_code(&self, address: Addr) -> bool {
         is_code(self.machine, &self.code, address.0)
     }
 
-    /// Whether the program may write to this address when it has started.
+    /// Returns whether the running program may write to this address.
     pub fn is_writable(&self, address: Addr) -> bool {
         contains(&self.writable, address.0, 1)
     }
 
-    /// From the first address of the program to the one after its last.
+    /// Returns the program's first address and the one after its last.
     pub fn memory(&self) -> (u64, u64) {
         let ends = self.segments.iter().map(|segment| segment.address.saturating_add(segment.memory_size));
         let starts = self.segments.iter().map(|segment| segment.address);
         (starts.min().unwrap_or(0), ends.max().unwrap_or(0))
     }
 
-    /// Whether an address is one of data, or lies so little in front of data that it is used with an index
-    /// that is never 0.
+    /// Returns whether an address is in data, or so close before data that an index which is never 0 may be added to
+    /// it.
     pub fn is_near_data(&self, address: Addr) -> bool {
         let is_data = |address: Addr| self.object_at(address).is_some() && !self.is_code(address);
         is_data(address) || is_data(Addr(address.0.saturating_add(MAX_BIAS)))
     }
 
-    /// All that an address of data may lead to, if what is meant is the variable that it lies in. Every word of
+    /// Returns the range that a data address may reach, provided that it denotes the variable around it. Every word of
     /// the global offset table is a variable.
     pub fn variable(&self, address: Addr) -> Range<u64> {
         let Some(loaded) = self.object_at(address) else { return address.0..address.0.saturating_add(1) };
@@ -280,8 +279,8 @@ impl Image {
         own.start.wrapping_add(loaded.base)..end
     }
 
-    /// The same, if code makes a pointer of the address: the address of a word of the global offset table then stands
-    /// for the whole table, as in the large code model.
+    /// Returns the range that a pointer to a data address may reach: an address of a word of the global offset table
+    /// then denotes the whole table, as in the large code model.
     pub fn pointed_variable(&self, address: Addr) -> Range<u64> {
         let loaded = self.object_at(address).filter(|loaded| loaded.is_slot(address));
         let table = loaded.and_then(|loaded| {
@@ -292,7 +291,7 @@ impl Image {
         table.unwrap_or_else(|| self.variable(address))
     }
 
-    /// All that comes in front of an address, if that is the end of a variable.
+    /// Returns the range before an address, provided that the address is the end of a variable.
     pub fn variable_before(&self, address: Addr) -> Range<u64> {
         let Some(loaded) = self.object_at(Addr(address.0.wrapping_sub(1))) else {
             return address.0..address.0;
@@ -301,19 +300,19 @@ impl Image {
         loaded.address(start).0..address.0
     }
 
-    /// The variable that holds an address, if its size is known.
+    /// Returns the variable at an address, if its size is known.
     pub fn known_variable(&self, address: Addr) -> Option<Range<u64>> {
         let loaded = self.object_at(address)?;
         loaded.object.variables.known(loaded.own(address).0).map(|own| loaded.range(&own))
     }
 
-    /// Whether a section ends at an address, and no other begins there.
+    /// Returns whether a section ends at an address and no other begins there.
     pub fn ends_section(&self, address: Addr) -> bool {
         self.object_at(address)
             .is_some_and(|loaded| loaded.object.variables.ends_section(loaded.own(address).0))
     }
 
-    /// The words in a range of data that point to somewhere in the process: (where, whereto).
+    /// Returns the words in a range of data that point into the process: (place, target).
     pub fn pointers(&self, range: Range<u64>) -> impl Iterator<Item = (Addr, Addr)> + '_ {
         let loaded = self.object_at(Addr(range.start));
         let lists = loaded.into_iter().flat_map(|l| [&l.code_pointers, &l.slots, &l.data_pointers]);
@@ -325,53 +324,53 @@ impl Image {
         })
     }
 
-    /// The ranges of code, by rising address.
+    /// Returns the ranges of code, by rising address.
     pub fn code(&self) -> &[Range<u64>] {
         &self.code
     }
 
-    /// The numbers of all objects.
+    /// Returns the numbers of all objects.
     pub fn indices(&self) -> impl Iterator<Item = ObjectIndex> + use<> {
         (0..self.objects.len() as u32).map(ObjectIndex)
     }
 
-    /// The interpreter, in a process that has a program as well.
+    /// Returns the interpreter, in a process that also has a program.
     pub fn interpreter(&self) -> Option<&Loaded> {
         let first = self.object_at(self.entry)?;
         let is_program = |loaded: &Loaded| loaded.object.interpreter.is_some();
         (!is_program(first) && self.objects.iter().any(is_program)).then_some(first)
     }
 
-    /// The object that an address is in.
+    /// Returns the object at an address.
     pub fn object_at(&self, address: Addr) -> Option<&Loaded> {
         self.object_index(address).map(|index| &self.objects[index.get()])
     }
 
-    /// The number of the object that an address is in.
+    /// Returns the number of the object at an address.
     pub fn object_index(&self, address: Addr) -> Option<ObjectIndex> {
         let next = self.objects.partition_point(|object| object.memory.start <= address.0);
         let index = next.checked_sub(1).filter(|&index| address.0 < self.objects[index].memory.end)?;
         Some(ObjectIndex(index as u32))
     }
 
-    /// The start of the first object after an address.
+    /// Returns the start of the first object after an address.
     pub fn next_object(&self, address: Addr) -> Option<Addr> {
         let next = self.objects.partition_point(|object| object.memory.start <= address.0);
         self.objects.get(next).map(|object| Addr(object.memory.start))
     }
 
-    /// Whether an address is in an object that is loaded at its own addresses, so that a constant in its
-    /// code may be this address.
+    /// Returns whether an address is in an object that is loaded at its own addresses, so that a constant in its code
+    /// may be this address.
     pub fn is_fixed(&self, address: Addr) -> bool {
         self.object_at(address).is_some_and(|loaded| loaded.object.fixed)
     }
 
-    /// Whether an address is in an object that may as well be loaded elsewhere.
+    /// Returns whether an address is in an object that may be loaded elsewhere.
     pub fn is_movable(&self, address: Addr) -> bool {
         self.object_at(address).is_some_and(|loaded| !loaded.object.fixed)
     }
 
-    /// Whether a number may be an address of a program that is loaded elsewhere than its file says.
+    /// Returns whether a number may be an address in a position-independent program.
     pub fn may_be_moved(&self, number: u64) -> bool {
         let first = self.objects.first().map_or(u64::MAX, |first| first.memory.start);
         if number.saturating_add(SLACK) < first {
@@ -381,12 +380,12 @@ impl Image {
         near.into_iter().any(|address| self.is_movable(Addr(address)))
     }
 
-    /// The words of data that may be pointers to code: (where, whereto).
+    /// Returns the words of data that may be pointers to code: (place, target).
     pub fn code_pointers(&self) -> impl Iterator<Item = (Addr, Addr)> {
         self.objects.iter().flat_map(|object| object.code_pointers.iter().copied())
     }
 
-    /// The file that an address is in, and its address there.
+    /// Returns the file at an address, and the address in the file.
     pub fn place(&self, address: Addr) -> (Arc<str>, Addr) {
         match self.object_at(address) {
             Some(loaded) => (Arc::clone(&loaded.file), loaded.own(address)),
@@ -394,14 +393,14 @@ impl Image {
         }
     }
 
-    /// Whether the user has settled what an instruction asks for by name.
+    /// Returns whether the user has given the names that an instruction requests.
     pub fn is_settled(&self, at: Addr) -> bool {
         let (file, own) = self.place(at);
         self.settled.iter().any(|asker| asker.is(&file, own))
     }
 
-    /// A place in code for people: the function, if it has a name, and the address in its file, with the name of
-    /// the file where there are several.
+    /// Returns a human-readable place in code: the function, if it has a name, and the address in its file, with the
+    /// name of the file if there are several.
     pub fn describe(&self, at: Addr) -> String {
         match self.function_at(at) {
             Some(function) => format!("{function} ({})", self.describe_data(at)),
@@ -409,7 +408,7 @@ impl Image {
         }
     }
 
-    /// An address in its file, with the name of the file where there are several.
+    /// Returns an address in its file, with the name of the file if there are several.
     pub fn describe_data(&self, at: Addr) -> String {
         let (file, own) = self.place(at);
         match file.rsplit('/').next().filter(|_| self.objects.len() > 1) {
@@ -418,24 +417,24 @@ impl Image {
         }
     }
 
-    /// The name of the function that holds this address.
+    /// Returns the name of the function at this address.
     pub fn function_at(&self, address: Addr) -> Option<&str> {
         let loaded = self.object_at(address)?;
         loaded.object.symbols.function_at(loaded.own(address))
     }
 
-    /// Whether a function starts at this address.
+    /// Returns whether a function starts at this address.
     pub fn is_function(&self, address: Addr) -> bool {
         self.object_at(address).is_some_and(|loaded| loaded.object.symbols.is_function(loaded.own(address)))
     }
 
-    /// The extent that holds this address.
+    /// Returns the extent around this address.
     pub fn extent_around(&self, address: Addr) -> Option<Extent> {
         let loaded = self.object_at(address)?;
         loaded.object.extents.around(loaded.own(address)).map(|extent| extent.moved(loaded.base))
     }
 
-    /// The same, also of hand-written code that has no extent but a symbol with a size.
+    /// Returns the extent around this address, or for hand-written code the extent of a symbol with a size.
     pub fn extent_or_symbol(&self, address: Addr) -> Option<Extent> {
         self.extent_around(address).or_else(|| {
             let loaded = self.object_at(address)?;
@@ -445,7 +444,7 @@ impl Image {
         })
     }
 
-    /// All extents that have landing pads.
+    /// Returns all extents with landing pads.
     pub fn extents_with_pads(&self) -> impl Iterator<Item = Extent> {
         self.objects.iter().flat_map(|loaded| {
             let extents = loaded.object.extents.iter().chain(&loaded.object.unwound);
@@ -454,7 +453,7 @@ impl Image {
         })
     }
 
-    /// The pages (of 4 KiB) that hold something that never changes, by rising address.
+    /// Returns the pages (of 4 KiB) with constant words, by rising address.
     pub fn constant_pages(&self) -> Vec<Range<u64>> {
         let page = |address: u64| address & !0xfff;
         let read_only = self.read_only.iter().map(|range| page(range.start)..range.end);
@@ -462,7 +461,7 @@ impl Image {
         normalize(read_only.chain(filled).collect())
     }
 
-    /// The number of `width` bytes (at most 8) at an address whose content never changes.
+    /// Returns the number of `width` bytes (at most 8) at an address, if it never changes.
     pub fn constant(&self, address: Addr, width: u8) -> Option<u64> {
         let filled = || width <= self.machine.word_size() && self.filled.contains(&address);
         let known = contains(&self.read_only, address.0, width.into()) || filled();
@@ -473,35 +472,35 @@ impl Image {
         }
     }
 
-    /// Whether a word of the global offset table holds a number about a thread-local variable, and no address.
+    /// Returns whether a word of the global offset table holds a number about a thread-local variable, not an address.
     pub fn is_number_slot(&self, word: Addr) -> bool {
         self.numbers.contains(&word)
     }
 
-    /// Whether so many bytes from an address on never change.
+    /// Returns whether `size` bytes at an address never change.
     pub fn is_constant(&self, address: Addr, size: usize) -> bool {
         contains(&self.read_only, address.0, size as u64)
     }
 
-    /// The number of `width` bytes (at most 8) at an address when the program starts.
+    /// Returns the number of `width` bytes (at most 8) at an address when the program starts.
     pub fn initial(&self, address: Addr, width: u8) -> Option<u64> {
         let bytes = self.bytes(address).get(..usize::from(width))?;
         (width <= 8).then(|| relocs::number(bytes))
     }
 
-    /// The string at an address.
+    /// Returns the string at an address.
     pub fn string(&self, address: Addr) -> Option<&[u8]> {
         let bytes = self.bytes(address);
         bytes.iter().position(|&byte| byte == 0).map(|end| &bytes[..end])
     }
 
-    /// A number modulo the machine's word.
+    /// Returns a number modulo the machine's word.
     pub fn wrap(&self, value: u64) -> u64 {
         if self.machine.is_64() { value } else { value & 0xffff_ffff }
     }
 }
 
-/// Whether an instruction of a machine may lie at an address, where code lies in these ranges.
+/// Returns whether an instruction may be at an address, given the ranges of code.
 fn is_code(machine: Machine, code: &[Range<u64>], address: u64) -> bool {
     let aligned = match machine {
         Machine::I386 | Machine::X86_64 => true,

@@ -1,25 +1,25 @@
-//! Strings in an object's data that may be names of what it loads while it runs.
+//! Strings in an object's data that may name libraries to load at run time.
 
-/// The most strings of one object that are looked at; the largest have some dozen.
+/// Maximum number of strings per object; the largest objects have some dozen.
 const MAX_NAMES: usize = 1000;
 
-/// The longest string that is looked at, as long as a path may be.
+/// Maximum length of a string: the maximum length of a path.
 const MAX_LENGTH: usize = 4096;
 
-/// The strings that have `.so` in them and nothing that is not in a file's name.
+/// Returns the strings that contain `.so` and only characters of file names.
 pub(super) fn libraries(bytes: &[u8]) -> Vec<String> {
     let dots = bytes.windows(3).enumerate().filter(|(_, window)| window == b".so");
     strings(bytes, dots.map(|(at, _)| at)).filter(|name| is_library(name)).take(MAX_NAMES).collect()
 }
 
-/// The strings that end in `/gconv`, where the C library of GNU has its character conversion modules.
+/// Returns the strings that end in `/gconv`, the directories of glibc's character conversion modules.
 pub(super) fn conversion_directories(bytes: &[u8]) -> Vec<String> {
     let ends = bytes.windows(7).enumerate().filter(|(_, window)| window == b"/gconv\0");
     let strings = strings(bytes, ends.map(|(at, _)| at));
     strings.filter(|name| name.starts_with('/') && name.ends_with("/gconv")).take(MAX_NAMES).collect()
 }
 
-/// The strings around these places.
+/// Returns the strings around these places.
 fn strings<'b>(
     bytes: &'b [u8],
     places: impl Iterator<Item = usize> + 'b,
@@ -34,7 +34,7 @@ fn strings<'b>(
     })
 }
 
-/// Whether a string may be the name of a library: it ends in `.so`, or goes on with a version.
+/// Returns whether a string may be the name of a library: it ends in `.so` or in `.so` and a version.
 fn is_library(name: &str) -> bool {
     let Some((_, version)) = name.rsplit_once(".so") else { return false };
     version.is_empty() || version.starts_with('.') && !name.contains(['%', '*', '('])

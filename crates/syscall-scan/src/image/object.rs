@@ -1,9 +1,9 @@
-//! One ELF file, executable or shared object, as plain data: what it loads, and what it says to the dynamic
-//! linker. Nothing is relocated; addresses are the file's own.
+//! One ELF file, executable or shared object, as plain data: its loaded contents and its dynamic section. Nothing is
+//! relocated; addresses are the file's own.
 //!
-//! Headers are parsed piece by piece with goblin rather than all at once, because a program runs, and so must be
-//! scanned, whatever is wrong with its section headers. Section headers are optional. If they are missing (some
-//! programs are stripped of them), segments replace them, and more words count as code pointers.
+//! Headers are parsed piece by piece with goblin rather than all at once: a program with invalid section headers runs,
+//! and must be scanned. Section headers are optional. If they are missing (some programs are stripped of them),
+//! segments replace them, and more words count as code pointers.
 
 use std::ops::Range;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ use super::relocs::{self, Reloc, RelocKind};
 use super::{DynamicSymbol, Extent, Extents, SymbolKind, Symbols, Variables, contains, normalize};
 use crate::Error;
 
-/// How often a byte of the file may be loaded on average. Linkers let two segments share a page.
+/// Maximum number of times that a byte of the file is loaded on average. Linkers let two segments share a page.
 const MAX_OVERLAP: u64 = 4;
 
 /// An executable or shared object.
@@ -39,13 +39,13 @@ const MAX_OVERLAP: u64 = 4;
 pub struct Object {
     /// Its machine.
     pub machine: Machine,
-    /// Whether it is loaded at its own addresses, and nowhere else (not position-independent).
+    /// Whether it is loaded only at its own addresses (not position-independent).
     pub fixed: bool,
-    /// Where it starts, as the header says; 0 for most libraries.
+    /// The entry point in the header; 0 for most libraries.
     pub entry: u64,
-    /// The program that the kernel starts in its place, to load it.
+    /// The program that the kernel starts to load it.
     pub interpreter: Option<String>,
-    /// What it says to the dynamic linker. A static executable at a fixed address says nothing.
+    /// Its dynamic section. A static executable at a fixed address has none.
     pub dynamic: Option<Dynamic>,
     /// Its relocations, in the order in which they are applied.
     pub relocs: Vec<Reloc>,
@@ -55,13 +55,13 @@ pub struct Object {
     pub conversion_directories: Vec<String>,
     /// The names of its functions.
     pub symbols: Symbols,
-    /// Which function an address belongs to, as the unwinder sees it.
+    /// The extents of its functions, from the unwind table.
     pub extents: Extents,
     /// The functions of 32-bit ARM code that have landing pads.
     pub(super) unwound: Vec<Extent>,
-    /// How far its variables reach.
+    /// The sizes of its variables.
     pub variables: Variables,
-    /// The number that tells this build of it from all others, and by which its debugging file is found.
+    /// The unique number of this build, which names its debugging file.
     pub build_id: Option<Vec<u8>>,
     /// Whether the Go compiler made it.
     pub made_by_go: bool,
@@ -72,7 +72,7 @@ pub struct Object {
     pub(super) read_only: Vec<Range<u64>>,
     /// Memory that the dynamic linker protects once it has relocated it.
     pub(super) relro: Vec<Range<u64>>,
-    /// Constants that hold addresses, as compilers collect them.
+    /// Constants with addresses, as collected by compilers.
     pub(super) relocated_constants: Vec<Range<u64>>,
     /// The global offset table.
     pub(super) got: Vec<Range<u64>>,
@@ -80,11 +80,11 @@ pub struct Object {
     pub(super) plt: Vec<Range<u64>>,
     /// The initial content of thread-local variables.
     pub(super) thread_local: Option<Range<u64>>,
-    /// Where data lies.
+    /// The ranges of data.
     pub(super) data: Vec<Range<u64>>,
 }
 
-/// A loaded segment: its bytes in the file. Zeros that only memory has are left out.
+/// A loaded segment with its bytes in the file. Zeros that exist only in memory are omitted.
 #[derive(Clone, Debug)]
 pub(super) struct Segment {
     pub(super) address: u64,
@@ -96,13 +96,13 @@ pub(super) struct Segment {
 }
 
 impl Segment {
-    /// The address after its last byte in memory.
+    /// Returns the address after its last byte in memory.
     pub(super) fn end(&self) -> u64 {
         self.address.saturating_add(self.memory_size)
     }
 }
 
-/// The bytes from `address` to the end of its segment; empty outside of any. Segments by rising address.
+/// Returns the bytes from `address` to the end of its segment; empty outside of any segment. Segments are sorted.
 pub(super) fn bytes_at(segments: &[Segment], address: u64) -> &[u8] {
     let next = segments.partition_point(|segment| segment.address <= address);
     let Some(segment) = next.checked_sub(1).map(|index| &segments[index]) else { return &[] };
@@ -110,20 +110,20 @@ pub(super) fn bytes_at(segments: &[Segment], address: u64) -> &[u8] {
     segment.bytes.get(offset..).unwrap_or(&[])
 }
 
-/// The bytes in a range of addresses, as far as one segment has them.
+/// Returns the bytes in a range of addresses, as far as one segment has them.
 pub(super) fn bytes_in<'s>(segments: &'s [Segment], range: &Range<u64>) -> &'s [u8] {
     let bytes = bytes_at(segments, range.start);
     let size = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
     &bytes[..size.min(bytes.len())]
 }
 
-/// The addresses of the bytes of a segment that the file has.
+/// Returns the addresses of a segment's bytes in the file.
 fn filled(program: &ProgramHeader) -> Range<u64> {
     program.p_vaddr..program.p_vaddr.saturating_add(program.p_filesz)
 }
 
 impl Object {
-    /// Whether a file that begins with `head` is an executable or a shared object, as far as its header tells.
+    /// Returns whether `head` is the start of an executable or a shared object, judging by the header.
     pub fn is_object(head: &[u8]) -> bool {
         identify(head).is_ok()
     }
@@ -131,7 +131,7 @@ impl Object {
     /// Reads an executable or a shared object.
     ///
     /// # Errors
-    /// One for each kind of file that is neither. The message does not name the file.
+    /// One for each other kind of file. The message does not name the file.
     pub fn read(bytes: &[u8]) -> Result<Object, Error> {
         let parts = Parts::of(bytes)?;
         let loads = || parts.programs.iter().filter(|program| program.p_type == PT_LOAD);
@@ -196,78 +196,77 @@ impl Object {
         })
     }
 
-    /// Whether functions of it run while it is relocated, before its constants are protected.
+    /// Returns whether its own functions run during relocation, before its constants are protected.
     pub(super) fn chooses_functions(&self) -> bool {
         self.relocs.iter().any(|reloc| reloc.kind == RelocKind::Irelative)
             || self.dynamic_symbols().any(|symbol| symbol.kind == SymbolKind::Ifunc)
     }
 
-    /// Where the object's debugging file is by convention, if it has one.
+    /// Returns the conventional path of the object's debugging file, if it has one.
     pub fn debugging_file(&self) -> Option<PathBuf> {
         let (first, rest) = self.build_id.as_ref()?.split_first()?;
         let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
         Some(PathBuf::from(format!("/usr/lib/debug/.build-id/{first:02x}/{rest}.debug")))
     }
 
-    /// Learns how far variables reach from the object's debugging file.
+    /// Reads the sizes of variables from the object's debugging file.
     pub fn add_debugging_file(&mut self, bytes: &[u8]) {
         self.variables.add_debugging_file(bytes);
     }
 
-    /// Whether code may lie at this address.
+    /// Returns whether code may be at this address.
     pub fn is_code(&self, address: u64) -> bool {
         super::is_code(self.machine, &self.code, address)
     }
 
-    /// Whether an address is in a segment, its zeros included.
+    /// Returns whether an address is in a segment, including its zeros.
     pub fn is_loaded(&self, address: u64) -> bool {
         let next = self.segments.partition_point(|segment| segment.address <= address);
         next > 0 && address < self.segments[next - 1].end()
     }
 
-    /// From its first address to the one after its last. Empty if it loads nothing.
+    /// Returns its first address and the one after its last. Empty if it loads nothing.
     pub fn memory(&self) -> Range<u64> {
         let start = self.segments.first().map_or(0, |segment| segment.address);
         start..self.segments.iter().map(Segment::end).max().unwrap_or(start)
     }
 
-    /// Whether it is a library, rather than a program: it has no interpreter, or a name that others need it by
-    /// (the C library of GNU has both), and nothing else says that it may be started.
+    /// Returns whether it is a library rather than a program: it has no interpreter, or it has a soname (glibc has
+    /// both), and nothing else indicates that it can be started.
     pub fn is_library(&self) -> bool {
         let Some(dynamic) = &self.dynamic else { return false };
         let named = dynamic.soname.is_some();
         !self.fixed && !dynamic.is_program && (named || self.interpreter.is_none())
     }
 
-    /// Whether it is the C library, which asks for libraries in ways of its own.
+    /// Returns whether it is the C library, which requests libraries in its own ways.
     pub fn is_c_library(&self) -> bool {
         self.exports(b"__libc_start_main").next().is_some()
     }
 
-    /// Its dynamic symbols.
+    /// Returns its dynamic symbols.
     pub fn dynamic_symbols(&self) -> impl Iterator<Item = &DynamicSymbol> {
         self.dynamic.iter().flat_map(|dynamic| dynamic.symbols.iter())
     }
 
-    /// The symbols of this name that it defines for others, of whatever version.
+    /// Returns the symbols of this name that it defines for other objects, of every version.
     pub fn exports(&self, name: &[u8]) -> impl Iterator<Item = &DynamicSymbol> {
         self.dynamic.iter().flat_map(move |dynamic| dynamic.symbols.named(name))
     }
 
-    /// The functions that others can call, in no order.
+    /// Returns the functions that other objects can call, unordered.
     pub fn exported_functions(&self) -> impl Iterator<Item = &DynamicSymbol> {
         self.dynamic.iter().flat_map(|dynamic| dynamic.symbols.exported_functions())
     }
 
-    /// Whether it may ask for libraries by name, while it runs.
+    /// Returns whether it may request libraries by name at run time.
     pub fn asks_by_name(&self) -> bool {
         self.dynamic_symbols().any(|symbol| {
             !symbol.defined && matches!(&*symbol.name, b"dlopen" | b"dlmopen" | b"__libc_dlopen_mode")
         })
     }
 
-    /// Whether any bytes of its code may be an instruction that enters the kernel, wherever instructions
-    /// begin.
+    /// Returns whether any bytes of its code may be an instruction that enters the kernel, at any alignment.
     pub fn may_enter_kernel(&self) -> bool {
         self.code.iter().any(|range| {
             let bytes = bytes_in(&self.segments, range);
@@ -276,7 +275,7 @@ impl Object {
                 Machine::I386 | Machine::X86_64 => {
                     pairs.any(|pair| matches!(pair, [0x0f, 0x05 | 0x34] | [0xcd, 0x80]))
                 }
-                // `svc`, in Thumb code; in ARM code its low byte tells least.
+                // `svc` in Thumb code; in ARM code, most of its low byte is arbitrary.
                 Machine::Arm => pairs.any(|pair| pair[1] == 0xdf || pair[1] & 0x0f == 0x0f),
                 Machine::Aarch64 => {
                     let mut words = bytes.chunks_exact(4).map(relocs::number);
@@ -287,7 +286,7 @@ impl Object {
     }
 }
 
-/// The parts of an ELF file that the steps of reading look at.
+/// The parts of an ELF file that the reading steps need.
 pub(super) struct Parts<'a> {
     pub(super) bytes: &'a [u8],
     pub(super) ctx: Ctx,
@@ -318,31 +317,31 @@ impl<'a> Parts<'a> {
         Ok(Parts { bytes, ctx, machine, entry: header.e_entry, fixed, programs, sections, names })
     }
 
-    /// The name of a section; empty where the file does not have it.
+    /// Returns the name of a section; empty if the file lacks it.
     pub(super) fn name(&self, section: &SectionHeader) -> &str {
         let names = self.bytes.get(self.names.clone()).unwrap_or(&[]);
         let name = super::dynsym::name(names, section.sh_name).unwrap_or(&[]);
         std::str::from_utf8(name).unwrap_or("")
     }
 
-    /// The symbols of a symbol table.
+    /// Returns the symbols of a symbol table.
     pub(super) fn symbols(&self, table: &SectionHeader) -> Option<Symtab<'a>> {
         let range = file_range(self.bytes, table.sh_offset, table.sh_size)?;
         let size = usize::try_from(table.sh_entsize).ok().filter(|&size| size > 0)?;
         Symtab::parse(self.bytes, range.start, range.len() / size, self.ctx).ok()
     }
 
-    /// The sections that are loaded.
+    /// Returns the sections that are loaded.
     pub(super) fn loaded_sections(&self) -> impl Iterator<Item = &SectionHeader> {
         self.sections.iter().filter(|section| section.sh_flags & u64::from(SHF_ALLOC) != 0)
     }
 
-    /// The content of the note that `ld --build-id` makes.
+    /// Returns the content of the note that `ld --build-id` creates.
     fn build_id(&self) -> Option<Vec<u8>> {
         self.note(b"GNU\0", NT_GNU_BUILD_ID)
     }
 
-    /// The content of a note.
+    /// Returns the content of a note.
     fn note(&self, owner: &[u8], kind: u32) -> Option<Vec<u8>> {
         let notes = self.programs.iter().filter(|program| program.p_type == PT_NOTE);
         notes
@@ -350,13 +349,13 @@ impl<'a> Parts<'a> {
             .find_map(|range| find_note(&self.bytes[range], owner, kind))
     }
 
-    /// The ranges of data, without section headers.
+    /// Returns the ranges of data, without section headers.
     pub(super) fn data_segments(&self) -> impl Iterator<Item = Range<u64>> {
         let loads = self.programs.iter().filter(|program| program.p_type == PT_LOAD);
         loads.map(|program| program.p_vaddr..program.p_vaddr.saturating_add(program.p_memsz))
     }
 
-    /// Whether the Go compiler made it, whose programs find variables by their distance from others.
+    /// Returns whether the Go compiler made it. Go programs find variables by their distance from others.
     fn is_made_by_go(&self) -> bool {
         self.sections.iter().any(|section| matches!(self.name(section), ".gopclntab" | ".go.buildinfo"))
             || self.note(b"Go\0\0", GO_BUILD_ID).is_some()
@@ -379,14 +378,14 @@ impl<'a> Parts<'a> {
         let sections: Vec<Range<u64>> = self.loaded_sections().filter(executable).map(memory_range).collect();
         let segments = self.programs.iter().filter(|p| p.p_type == PT_LOAD && p.p_flags & PF_X != 0);
         let segments = normalize(segments.map(filled).collect());
-        // Sections are believed only where the segments agree.
+        // Sections are trusted only if the segments agree.
         let within = |section: &Range<u64>| {
             contains(&segments, section.start, section.end.wrapping_sub(section.start))
         };
         if !sections.is_empty() && sections.iter().all(within) { normalize(sections) } else { segments }
     }
 
-    /// The ranges of data that may hold pointers.
+    /// Returns the ranges of data that may hold pointers.
     fn data(&self) -> Vec<Range<u64>> {
         let is_data = |section: &&SectionHeader| {
             section.sh_flags & u64::from(SHF_EXECINSTR) == 0
@@ -394,7 +393,7 @@ impl<'a> Parts<'a> {
                     section.sh_type,
                     SHT_NOBITS | SHT_NOTE | SHT_REL | SHT_RELA | SHT_DYNSYM | SHT_DYNAMIC
                 )
-                // Tables for the unwinder hold distances, not addresses.
+                // Unwind tables hold distances, not addresses.
                 && !matches!(
                     self.name(section),
                     ".eh_frame" | ".eh_frame_hdr" | ".gcc_except_table" | ".ARM.exidx" | ".ARM.extab"
@@ -403,26 +402,26 @@ impl<'a> Parts<'a> {
         if self.loaded_sections().next().is_some() {
             return normalize(self.loaded_sections().filter(is_data).map(memory_range).collect());
         }
-        // Without sections, constants may hide in the executable segment as well, but taking every word
-        // of code for a pointer would make everything reachable. Linkers have kept constants in a
-        // segment of their own since 2018; older programs have section headers.
+        // Without sections, constants may also be in the executable segment, but if every word of code counted as a
+        // pointer, everything would be reachable. Linkers have kept constants in a separate segment since 2018; older
+        // programs have section headers.
         let loads = || self.programs.iter().filter(|program| program.p_type == PT_LOAD);
         let separate = loads().any(|program| program.p_flags & (PF_X | PF_W) == 0);
         let holds = loads().filter(|program| program.p_flags & PF_X == 0 || !separate);
         normalize(holds.map(filled).collect())
     }
 
-    /// The unwinding table: its address and bytes.
+    /// Returns the address and the bytes of the unwind table.
     fn unwind_section(&self) -> Option<(u64, &'a [u8])> {
         if let Some(section) = self.loaded_sections().find(|s| self.name(s) == ".eh_frame") {
             let range = file_range(self.bytes, section.sh_offset, section.sh_size)?;
             return Some((section.sh_addr, &self.bytes[range]));
         }
-        // Without section headers, `.eh_frame` follows from its index, whose second word names it.
+        // Without section headers, the second word of its index leads to `.eh_frame`.
         let index = self.programs.iter().find(|program| program.p_type == PT_GNU_EH_FRAME)?;
         let range = file_range(self.bytes, index.p_offset, 8)?;
         let header = &self.bytes[range];
-        // Version 1, pointer relative to itself, signed, 4 bytes: what every linker writes.
+        // Version 1; a signed 4-byte pointer relative to itself, as every linker writes.
         if header[..2] != [1, 0x1b] {
             return None;
         }
@@ -440,7 +439,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Reads the header of an executable or a shared object, and its machine. Looks at nothing behind the header.
+/// Reads the header of an executable or a shared object, and its machine. Ignores everything after the header.
 fn identify(bytes: &[u8]) -> Result<(Header, Machine), Error> {
     if bytes.starts_with(b"#!") {
         return Err(Error::Script);
@@ -463,14 +462,14 @@ fn identify(bytes: &[u8]) -> Result<(Header, Machine), Error> {
         ET_EXEC | ET_DYN => Ok((header, machine)),
         ET_REL => Err(Error::NotExecutable { what: "a relocatable object" }),
         ET_CORE => Err(Error::NotExecutable { what: "a core dump" }),
-        _ => Err(Error::NotExecutable { what: "of an unknown ELF type" }),
+        _ => Err(Error::NotExecutable { what: "an ELF file of unknown type" }),
     }
 }
 
-/// The note in which the Go linker says what it made the program from.
+/// The note with the build ID of the Go linker.
 const GO_BUILD_ID: u32 = 4;
 
-/// Finds the content of a note among notes, whose names and contents are padded to 4 bytes.
+/// Finds the content of a note in a list of notes. Names and contents are padded to 4 bytes.
 fn find_note(mut notes: &[u8], owner: &[u8], kind: u32) -> Option<Vec<u8>> {
     while notes.len() >= 12 {
         let number = |at: usize| relocs::number(&notes[at..at + 4]) as usize;
@@ -488,9 +487,9 @@ pub(super) fn memory_range(section: &SectionHeader) -> Range<u64> {
     section.sh_addr..section.sh_addr.saturating_add(section.sh_size)
 }
 
-/// A range of the file, if the file has it.
+/// Returns a range of the file, if the file has it.
 pub(super) fn file_range(bytes: &[u8], offset: u64, size: u64) -> Option<Range<usize>> {
-    // Where nothing is read from, a stripped file may have ended before.
+    // A stripped file may end before an empty range.
     if size == 0 {
         return Some(0..0);
     }

@@ -1,8 +1,8 @@
-//! Which files make up a process, and where the references of each are looked up.
+//! The files of a process, and the lookup scopes of their references.
 //!
-//! The order is that of the System V ABI: the executable, libraries that are always loaded first, and then
-//! what these need, breadth first. What is loaded by name later looks there first, and then in what it needs
-//! itself.
+//! The order is that of the System V ABI: the executable, preloaded libraries, and then their dependencies, breadth
+//! first. The references of a library loaded by name are looked up there first, and then in the library's own
+//! dependencies.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use super::{Addr, DynamicSymbol, Object, Version};
 pub struct MemberIndex(pub u32);
 
 impl MemberIndex {
-    /// The executable, or the library that is looked at by itself.
+    /// The executable, or a library that is scanned by itself.
     pub const FIRST: MemberIndex = MemberIndex(0);
 
-    /// The index as a `usize`, to index a slice.
+    /// Returns the index as a `usize`, to index a slice.
     pub fn get(self) -> usize {
         self.0 as usize
     }
@@ -28,29 +28,29 @@ impl MemberIndex {
 /// A file of a process.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// What is in it.
+    /// The parsed file.
     pub object: Arc<Object>,
-    /// Its path, as reports name it.
+    /// Its path in reports.
     pub file: Arc<str>,
-    /// Whether it is there when the program starts, and not loaded by name later.
+    /// Whether it is present at program start, rather than loaded by name later.
     pub at_start: bool,
-    /// Whether every function that it exports has to count.
+    /// Whether every exported function counts.
     pub whole: bool,
-    /// What it needs, in order.
+    /// Its dependencies, in order.
     pub needed: Vec<MemberIndex>,
 }
 
-/// A place that asks for something by name, as the user says it: `0x1234`, `libpam.so.0`, or `libpam.so.0:0x1234`.
+/// A place that requests something by name, as given by the user: `0x1234`, `libpam.so.0`, or `libpam.so.0:0x1234`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asker {
-    /// The file that it is in, by its path or the last part of that; any if `None`.
+    /// The file that contains it, by its path or the end of the path; any file if `None`.
     pub file: Option<String>,
     /// Its address in the file; every place of the file if `None`.
     pub address: Option<u64>,
 }
 
 impl Asker {
-    /// A place in words. `None` if they are empty, or an address is no number.
+    /// Parses a place. `None` if it is empty or its address is not a number.
     pub fn read(text: &str) -> Option<Asker> {
         let address = |digits: &str| u64::from_str_radix(digits.strip_prefix("0x")?, 16).ok();
         let (file, address) = match text.rsplit_once(':') {
@@ -64,7 +64,7 @@ impl Asker {
         (!is_empty).then(|| Asker { file: file.map(str::to_owned), address })
     }
 
-    /// Whether an address of a file is this place.
+    /// Returns whether an address of a file is this place.
     pub fn is(&self, file: &str, address: Addr) -> bool {
         let is_file = |own: &String| {
             let before = file.strip_suffix(own.as_str());
@@ -79,33 +79,33 @@ impl Asker {
 pub struct Process {
     /// The files, the executable first.
     pub members: Vec<Member>,
-    /// The interpreter, which may or may not be among what others need.
+    /// The interpreter, which may also be a dependency of another file.
     pub interpreter: Option<MemberIndex>,
-    /// Libraries that are loaded ahead of what the executable needs.
+    /// Libraries that are loaded before the executable's dependencies.
     pub preloaded: Vec<MemberIndex>,
-    /// What may be asked for by name while the program runs.
+    /// Libraries that may be requested by name at run time.
     pub named: Vec<Named>,
-    /// Members of which the dynamic linker may take another file, one for newer processors, and that file.
+    /// Members that the dynamic linker may replace by another file for newer processors, with that file.
     pub variants: Vec<(MemberIndex, String)>,
-    /// The places whose names the user has settled: they ask for these names and for no other.
+    /// The places for which the user has given all names: they request no others.
     pub settled: Vec<Asker>,
-    /// The names of the libraries that the user says may be loaded, without their directories.
+    /// The names of the libraries that may be loaded according to the user, without their directories.
     pub given: Vec<String>,
 }
 
-/// Something that code asks for by name.
+/// A library that code requests by name.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// The strings that code asks with.
+    /// The strings that request it.
     pub strings: Vec<String>,
-    /// The library that is loaded then, with what it needs.
+    /// The library that is then loaded, with its dependencies.
     pub member: Option<MemberIndex>,
-    /// Functions of the libraries that are there, which are called then.
+    /// The functions of present libraries that are then called.
     pub imports: Vec<Box<[u8]>>,
 }
 
 impl Process {
-    /// A process of one file.
+    /// Creates a process of one file.
     pub fn single(object: Object, file: &str) -> Process {
         let whole = object.is_library();
         let object = Arc::new(object);
@@ -122,7 +122,7 @@ impl Process {
         }
     }
 
-    /// These members and all that they need, breadth first, each once.
+    /// Returns these members and all their dependencies, breadth first, each once.
     pub fn closure(&self, first: &[MemberIndex]) -> Vec<MemberIndex> {
         let mut closure: IndexSet<MemberIndex> = first.iter().copied().collect();
         let mut next = 0;
@@ -133,7 +133,7 @@ impl Process {
         closure.into_iter().collect()
     }
 
-    /// Where references are looked up.
+    /// Returns the lookup scopes of references.
     pub(super) fn scopes(&self) -> Scopes<'_> {
         let mut first = vec![MemberIndex::FIRST];
         first.extend(&self.preloaded);
@@ -152,41 +152,41 @@ impl Process {
     }
 }
 
-/// Where the references of each member are looked up, in order.
+/// The lookup scopes of each member, in order.
 pub(super) struct Scopes<'p> {
     process: &'p Process,
     global: Vec<MemberIndex>,
-    /// Of each library that is loaded by name: itself, and what it needs.
+    /// Each library that is loaded by name, with its dependencies.
     local: Vec<Vec<MemberIndex>>,
-    /// The local scopes that each member is in.
+    /// The local scopes that contain each member.
     own: Vec<Vec<u32>>,
 }
 
-/// A definition: the member that has it, and the symbol.
+/// A definition: its member and symbol.
 pub(super) type Definition<'p> = (MemberIndex, &'p DynamicSymbol);
 
-/// What a reference may bind to.
+/// The possible bindings of a reference.
 pub(super) struct Bound<'p> {
-    /// The definitions, in no order that matters.
+    /// The definitions, unordered.
     pub(super) definitions: Vec<Definition<'p>>,
-    /// Whether it is certain that the reference binds to one of them, which then is the only one.
+    /// Whether the reference certainly binds to `definitions`, which then has one element.
     pub(super) certain: bool,
 }
 
-/// What a reference is for.
+/// The purpose of a reference.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Use {
     /// An address.
     Address,
-    /// Calls alone.
+    /// Calls only.
     Call,
-    /// To copy the content to the executable, which has the symbol itself.
+    /// Copying the content to the executable, which has the symbol itself.
     Copy,
 }
 
 impl<'p> Scopes<'p> {
-    /// The definitions that a reference of a member may bind to. There is one, except for libraries that are loaded by
-    /// name: their lookup may begin in their own scope, and other libraries may be loaded before them.
+    /// Returns the definitions that a reference of a member may bind to. There is one, except for libraries that are
+    /// loaded by name: their lookup may begin in their own scope, and other libraries may be loaded before them.
     pub(super) fn lookup(&self, member: MemberIndex, symbol: &'p DynamicSymbol, purpose: Use) -> Bound<'p> {
         let nothing = Bound { definitions: Vec::new(), certain: false };
         if symbol.local {
@@ -213,12 +213,12 @@ impl<'p> Scopes<'p> {
         for &scope in &self.own[member.get()] {
             add(self.find_in(&self.local[scope as usize], name, version, purpose));
         }
-        // The interpreter binds to itself until the libraries are there.
+        // The interpreter binds to itself until the libraries are loaded.
         if self.process.interpreter == Some(member) {
             add(self.find_in(&[member], name, version, purpose));
         }
         if found.is_empty() {
-            // Something that has been loaded by name before may have it.
+            // A library that was loaded by name earlier may define it.
             let all = (0..self.process.members.len() as u32).map(MemberIndex);
             let all = all.filter_map(|member| self.find_in(&[member], name, version, purpose));
             return Bound { definitions: all.collect(), certain: false };

@@ -1,5 +1,5 @@
-//! The relocations that are applied at start: those of the dynamic section, or those of the loaded sections, which a
-//! static program at a fixed address finds by symbols.
+//! The relocations that are applied at start, from the dynamic section. Without a dynamic section, they come from the
+//! loaded sections, which a static program at a fixed address finds by symbols.
 
 use goblin::container::Ctx;
 use goblin::elf::dynamic::{DT_JMPREL, DT_PLTRELSZ, DT_REL, DT_RELA, DT_RELASZ, DT_RELSZ};
@@ -11,7 +11,7 @@ use super::dynamic::Dynamic;
 use super::object::{Parts, Segment, bytes_in, file_range};
 use RelocKind::{Absolute, CallSlot, Distance, Irelative, Number, Relative, Slot, Unknown};
 
-/// The packed table of relative relocations, and its size in bytes: newer than goblin's constants.
+/// The packed table of relative relocations, and its size in bytes, which are newer than goblin's constants.
 const DT_RELR: u64 = 36;
 const DT_RELRSZ: u64 = 35;
 
@@ -20,43 +20,42 @@ const DT_RELRSZ: u64 = 35;
 pub struct Reloc {
     /// The address of the field in the object.
     pub place: u64,
-    /// What is stored there.
+    /// The kind of the stored value.
     pub kind: RelocKind,
-    /// The symbol that it is about; 0 for none.
+    /// The symbol; 0 for none.
     pub symbol: u32,
-    /// What is added; `None` if it is what the field holds.
+    /// The addend; `None` if it is the field's content.
     pub addend: Option<i64>,
 }
 
-/// What a relocation stores, in the terms of the System V ABI supplements: B base, S symbol, A addend, P
+/// The value that a relocation stores, in the terms of the System V ABI supplements: B base, S symbol, A addend, P
 /// place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RelocKind {
     /// B + A.
     Relative,
-    /// What the function at B + A returns.
+    /// The result of the function at B + A.
     Irelative,
-    /// S + A, of so many bytes.
+    /// S + A, with this size in bytes.
     Absolute(u8),
     /// S, in the global offset table.
     Slot,
-    /// S, in the part of the global offset table that calls go through.
+    /// S, in the part of the global offset table that calls use.
     CallSlot,
     /// The content of S.
     Copy,
-    /// S + A - P, of so many bytes.
+    /// S + A - P, with this size in bytes.
     Distance(u8),
-    /// No address: sizes, and offsets and numbers that have to do with thread-local variables. This many
-    /// words.
+    /// No address: sizes, and offsets and numbers of thread-local variables. The number of words.
     Number(u8),
     /// Nothing.
     None,
-    /// Something that is not known here.
+    /// An unsupported relocation.
     Unknown,
 }
 
-/// The numbers of the kinds, the most frequent first, by the supplements for i386, x86-64, ARM and AArch64, in this order.
-/// (Of AArch64, two numbers mean nothing.)
+/// The numbers of the kinds, the most frequent first, by the supplements for i386, x86-64, ARM and AArch64, in this
+/// order. (AArch64 has two numbers for no relocation.)
 const KINDS: [(RelocKind, [&[u32]; 4]); 12] = [
     (Relative, [&[R_386_RELATIVE], &[R_X86_64_RELATIVE], &[R_ARM_RELATIVE], &[R_AARCH64_RELATIVE]]),
     (CallSlot, [&[R_386_JMP_SLOT], &[R_X86_64_JUMP_SLOT], &[R_ARM_JUMP_SLOT], &[R_AARCH64_JUMP_SLOT]]),
@@ -99,7 +98,7 @@ impl RelocKind {
     }
 }
 
-/// Reads all relocations. A table that is damaged ends at the damage.
+/// Reads all relocations. A damaged table ends at the damage.
 pub(super) fn read(parts: &Parts, segments: &[Segment], dynamic: Option<&Dynamic>) -> Vec<Reloc> {
     let mut relocs = Vec::new();
     if let Some(dynamic) = dynamic {
@@ -117,7 +116,7 @@ pub(super) fn read(parts: &Parts, segments: &[Segment], dynamic: Option<&Dynamic
     relocs
 }
 
-/// The highest index of a symbol that a relocation names.
+/// Returns the highest symbol index in a relocation.
 pub(super) fn highest_symbol(parts: &Parts, segments: &[Segment], dynamic: &Dynamic) -> Option<u32> {
     let tables = tables(parts, segments, Some(dynamic));
     tables.iter().flat_map(RelocSection::iter).map(|reloc| reloc.r_sym as u32).max()
@@ -157,8 +156,8 @@ impl Reloc {
     }
 }
 
-/// Relative relocations in the packed form (`DT_RELR`): an even word is the address of a pointer, an odd
-/// one a bitmap of the words that follow. The pointers have their addends in place.
+/// Reads relative relocations in the packed form (`DT_RELR`): an even word is the address of a pointer, an odd word a
+/// bitmap of the words that follow. The pointers hold their addends.
 fn packed(parts: &Parts, segments: &[Segment], dynamic: &Dynamic, relocs: &mut Vec<Reloc>) {
     let (Some(start), Some(size)) = (dynamic.value(DT_RELR), dynamic.value(DT_RELRSZ)) else { return };
     let word = parts.machine.word_size();
@@ -182,7 +181,7 @@ fn packed(parts: &Parts, segments: &[Segment], dynamic: &Dynamic, relocs: &mut V
     }
 }
 
-/// The number that at most 8 bytes hold.
+/// Returns the number in at most 8 bytes.
 pub(super) fn number(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     let size = bytes.len().min(8);
@@ -190,7 +189,7 @@ pub(super) fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// The number of 4 bytes at an offset.
+/// Returns the number in the 4 bytes at an offset.
 pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
     bytes.get(offset..offset.checked_add(4)?).map(|bytes| number(bytes) as u32)
 }

@@ -1,4 +1,4 @@
-//! Names for addresses, where the program has them.
+//! Names for addresses, if the program has symbols.
 
 use std::ops::Range;
 
@@ -9,19 +9,19 @@ use kelf::Machine;
 use super::object::{Parts, file_range};
 use super::{Addr, Dynamic, SymbolKind};
 
-/// The functions that the symbol tables name, by address in the object.
+/// The functions in the symbol tables, by address in the object.
 #[derive(Debug, Default)]
 pub struct Symbols {
     functions: Vec<NamedFunction>,
 }
 
-/// How many labels of a function are passed over in a search for its beginning.
+/// Maximum number of labels skipped in the search for the beginning of a function.
 const MAX_LABELS: usize = 256;
 
 #[derive(Debug)]
 struct NamedFunction {
     start: Addr,
-    /// Size in bytes; 0 for hand-written code that does not say.
+    /// Size in bytes; 0 for hand-written code without a size.
     size: u64,
     name: String,
 }
@@ -36,7 +36,7 @@ impl Symbols {
             let untyped = symbol.kind == SymbolKind::Unknown;
             (untyped, NamedFunction { start: Addr(symbol.value), size: symbol.size, name })
         }));
-        // The shortest typed name of an address is the one that people know.
+        // The shortest typed name of an address is the usual one.
         functions.sort_by(|(untyped_a, a), (untyped_b, b)| {
             (a.start, untyped_a, a.name.len(), &a.name).cmp(&(b.start, untyped_b, b.name.len(), &b.name))
         });
@@ -44,7 +44,7 @@ impl Symbols {
         Symbols { functions: functions.into_iter().map(|(_, function)| function).collect() }
     }
 
-    /// The name of the function that holds this address.
+    /// Returns the name of the function at this address.
     pub fn function_at(&self, address: Addr) -> Option<&str> {
         let next = self.functions.partition_point(|function| function.start <= address);
         let function = self.functions[..next].last()?;
@@ -52,7 +52,7 @@ impl Symbols {
         inside.then_some(function.name.as_str())
     }
 
-    /// Where the function that holds this address begins and ends, if a symbol says so. Labels have no size.
+    /// Returns the bounds of the function at this address, if a symbol has them. Labels have no size.
     pub(super) fn bounds(&self, address: Addr) -> Option<Range<Addr>> {
         let next = self.functions.partition_point(|function| function.start <= address);
         let mut before = self.functions[..next].iter().rev().take(MAX_LABELS);
@@ -60,13 +60,13 @@ impl Symbols {
         (address.0 - start.0 < size).then(|| start..start.plus(size))
     }
 
-    /// Whether a function starts at this address.
+    /// Returns whether a function starts at this address.
     pub fn is_function(&self, address: Addr) -> bool {
         self.functions.binary_search_by_key(&address, |function| function.start).is_ok()
     }
 }
 
-/// The functions of the symbol table, and whether each lacks a type.
+/// Returns the functions of the symbol table, and whether each lacks a type.
 fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)>> {
     let table = parts.sections.iter().find(|section| section.sh_type == SHT_SYMTAB)?;
     let strings = parts.sections.get(usize::try_from(table.sh_link).ok()?)?;
@@ -78,7 +78,7 @@ fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)
     let functions = symbols
         .iter()
         .filter(|symbol| {
-            // Assembly code often leaves the type out.
+            // Assembly code often omits the type.
             matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE)
                 && super::contains(code, symbol.st_value, 1)
         })
@@ -86,7 +86,7 @@ fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)
             let name = super::dynsym::name(strings, symbol.st_name).filter(|name| !name.is_empty())?;
             let name = String::from_utf8_lossy(name).into_owned();
             let untyped = symbol.st_type() == STT_NOTYPE;
-            // `$a`, `$t.5`: mapping symbols say how bytes are encoded, by the ELF supplements of ARM and AArch64.
+            // `$a`, `$t.5`: mapping symbols mark the encoding of bytes, by the ELF supplements of ARM and AArch64.
             let maps = untyped && name.starts_with('$');
             if maps && matches!(parts.machine, Machine::Arm | Machine::Aarch64) {
                 return None;

@@ -1,7 +1,7 @@
-//! Function boundaries and landing pads from the unwinding table (`.eh_frame`). (32-bit ARM has another one,
+//! Function boundaries and landing pads from the unwind table (`.eh_frame`). (32-bit ARM has a different table, see
 //! [`super::exidx`].)
 //!
-//! The table stays in a stripped program, because exceptions and thread cancellation need it at run time. The table
+//! A stripped program keeps the table, because exceptions and thread cancellation need it at run time. The table
 //! distinguishes a pointer to a function from a number that looks like an address in the middle of one. It also lists
 //! the code that only the unwinder jumps to.
 
@@ -15,12 +15,12 @@ use kelf::Machine;
 use super::relocs::number;
 use super::{Addr, Image, exidx};
 
-/// The extents of functions, as the unwinding table has them, by rising address. A function may have
-/// several (its cold part is one of its own), and hand-written code may have none.
+/// The extents of functions in the unwind table, by rising address. A function may have several (its cold part has its
+/// own), and hand-written code may have none.
 #[derive(Debug, Default)]
 pub struct Extents {
     extents: Vec<Extent>,
-    /// The addresses of the table itself, as far as it was read.
+    /// The addresses of the table itself, up to the end of reading.
     table: Range<u64>,
 }
 
@@ -31,19 +31,19 @@ pub struct Extent {
     pub start: Addr,
     /// The byte after its last.
     pub end: Addr,
-    /// Where its landing pads are written down, if it has any.
+    /// The list of its landing pads, if it has any.
     pub handlers: Option<Handlers>,
-    /// The function that reads that table, or the word that holds its address.
+    /// The function that reads that list, or the word with its address.
     pub personality: Option<Addr>,
 }
 
-/// Where landing pads are written down.
+/// A list of landing pads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Handlers {
-    /// In a table of call sites at this address, as C++ and Rust have it on all machines.
+    /// A table of call sites at this address, as for C++ and Rust on all machines.
     Sites(Addr),
-    /// In a list of descriptors at an address, as the ABI of 32-bit ARM has it for compilers that do with its own
-    /// personality routines.
+    /// A list of descriptors at an address, as in the ABI of 32-bit ARM for compilers that use its personality
+    /// routines.
     Descriptors {
         /// The address.
         at: Addr,
@@ -62,7 +62,7 @@ impl Handlers {
 }
 
 impl Extent {
-    /// The same extent in an object that is loaded so many bytes further on.
+    /// Returns the same extent in an object that is loaded `base` bytes further on.
     pub(super) fn moved(self, base: u64) -> Extent {
         let handlers = self.handlers.map(|handlers| handlers.moved(base));
         let personality = self.personality.map(|address| address.plus(base));
@@ -71,7 +71,7 @@ impl Extent {
 }
 
 impl Extents {
-    /// Reads `.eh_frame`, which lies at `address`. Reading ends at the first entry that is damaged.
+    /// Reads `.eh_frame` at `address`, up to the first damaged entry.
     pub(super) fn read(bytes: &[u8], address: u64, machine: Machine) -> Extents {
         let mut section = EhFrame::new(bytes, LittleEndian);
         section.set_address_size(machine.word_size());
@@ -106,25 +106,25 @@ impl Extents {
         Extents { extents, table }
     }
 
-    /// Whether an address lies in the table itself.
+    /// Returns whether an address is in the table itself.
     pub fn is_in_table(&self, address: Addr) -> bool {
         self.table.contains(&address.0)
     }
 
-    /// The extent that holds this address.
+    /// Returns the extent around this address.
     pub fn around(&self, address: Addr) -> Option<Extent> {
         let next = self.extents.partition_point(|extent| extent.start <= address);
         self.extents[..next].last().copied().filter(|extent| address < extent.end)
     }
 
-    /// All extents.
+    /// Returns all extents.
     pub fn iter(&self) -> impl Iterator<Item = &Extent> {
         self.extents.iter()
     }
 }
 
-/// The landing pads of an extent: where the unwinder enters it to run its cleanups and handlers. Empty if it
-/// has none, or a table that makes no sense.
+/// Returns the landing pads of an extent: the addresses at which the unwinder enters it to run its cleanups and
+/// handlers. Empty if it has none, or an invalid table.
 pub fn landing_pads(image: &Image, extent: Extent) -> Vec<Addr> {
     match extent.handlers {
         Some(Handlers::Sites(table)) => {
@@ -135,8 +135,8 @@ pub fn landing_pads(image: &Image, extent: Extent) -> Vec<Addr> {
     }
 }
 
-/// What the handlers of an extent catch: the addresses in its table, of types or of words that point to types.
-/// Some numbers may be among them that are none.
+/// Returns the types that the handlers of an extent catch: the addresses in its table, of types or of words that point
+/// to types. Some numbers may not be addresses.
 pub fn caught_types(image: &Image, extent: Extent) -> Vec<Addr> {
     let Some(Handlers::Sites(start)) = extent.handlers else { return Vec::new() };
     let table = image.bytes(start);
@@ -152,7 +152,7 @@ pub fn caught_types(image: &Image, extent: Extent) -> Vec<Addr> {
         gimli::DW_EH_PE_absptr => usize::from(image.machine.word_size()),
         _ => return types,
     };
-    // The first type is in front of the end, and so on down.
+    // The first type is just before the end, and the others precede it.
     let mut end = types_end.min(table.len());
     while end >= sites_end.saturating_add(size) && types.len() < MAX_TYPES {
         let at = end - size;
@@ -168,18 +168,18 @@ pub fn caught_types(image: &Image, extent: Extent) -> Vec<Addr> {
     types
 }
 
-/// How many types a function can catch.
+/// Maximum number of types that a function can catch.
 const MAX_TYPES: usize = 1024;
 
-/// The head of a table of landing pads. The table's layout is in the Itanium C++ ABI's exception handling part,
-/// and LLVM's and GCC's sources.
+/// The head of a table of landing pads. The layout is that of the Itanium C++ ABI's exception handling part, and of
+/// LLVM's and GCC's sources.
 struct Header {
-    /// How addresses of types are written, if there are any.
+    /// The encoding of type addresses, if there are any.
     encoding: Option<DwEhPe>,
-    /// Where the types end, in bytes from the beginning.
+    /// The end of the types, in bytes from the beginning.
     types_end: usize,
     sites_encoding: DwEhPe,
-    /// Where the call sites begin and end.
+    /// The start and the end of the call sites.
     sites_start: usize,
     sites_end: usize,
 }
@@ -188,7 +188,7 @@ impl Header {
     fn read(table: EndianSlice<LittleEndian>) -> gimli::Result<Header> {
         let overflow = |_| gimli::Error::BadUnsignedLeb128;
         let mut rest = table;
-        // Landing pads count from the function, as every compiler has it; another base is not read.
+        // Landing pads are relative to the function in the output of every compiler; no other base is supported.
         if rest.read_u8()? != gimli::DW_EH_PE_omit.0 {
             return Err(gimli::Error::UnknownPointerEncoding(gimli::DW_EH_PE_omit));
         }
@@ -219,7 +219,7 @@ fn read_pads(mut table: EndianSlice<LittleEndian>, function: Addr) -> gimli::Res
             _ => Err(gimli::Error::UnknownPointerEncoding(sites_encoding)),
         };
         let (_start, _length, pad) = (number()?, number()?, number()?);
-        sites.read_uleb128()?; // what it catches
+        sites.read_uleb128()?; // the index of the caught types
         if pad != 0 {
             pads.push(function.plus(pad));
         }

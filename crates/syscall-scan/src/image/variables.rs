@@ -1,13 +1,13 @@
-//! How far the variables of an object reach.
+//! The sizes of an object's variables.
 //!
-//! Sizes come from the symbol tables: the file's own, if it has not been stripped, its debugging file's, if there is
-//! one, and the dynamic one, which every shared object has. A variable without a size may extend to the next known
+//! Sizes come from the symbol tables of the file and of its debugging file, if present, and from the dynamic symbol
+//! table, which every shared object has. A variable of unknown size may extend to the next known
 //! variable, or to the end of the section.
 //!
-//! Linkers define symbols for the beginning and the end of a section whose name is one in C, and code walks from one
-//! to the other. One such section is never walked: glibc collects the jump tables of its streams in [`JUMP_TABLES`],
-//! and uses its beginning and end only to check that a stream's table is between them. Each of these tables is a
-//! variable of its own, which is named where a stream gets it.
+//! Linkers define symbols for the beginning and the end of a section whose name is a C identifier, and code walks from
+//! one to the other. One such section is never walked: glibc collects the jump tables of its streams in
+//! [`JUMP_TABLES`], and uses the section's bounds only to check that a stream's table is inside. Each of these tables
+//! is a separate variable, which code refers to when a stream gets it.
 
 use std::ops::Range;
 
@@ -18,19 +18,19 @@ use goblin::elf::sym::{STT_COMMON, STT_OBJECT};
 
 use super::object::{Parts, memory_range};
 
-/// Where glibc has the jump tables of its streams, since 2.24.
+/// The section with the jump tables of glibc's streams, since 2.24.
 const JUMP_TABLES: &str = "__libc_IO_vtables";
 
-/// How many words such a table has (`struct _IO_jump_t` of glibc's `libio/libioP.h`).
+/// Number of words in such a table (`struct _IO_jump_t` of glibc's `libio/libioP.h`).
 const JUMP_TABLE_WORDS: u64 = 21;
 
-/// What compilers align large variables to, in bytes.
+/// Alignment of large variables by compilers, in bytes.
 const LARGE_ALIGNMENT: u64 = 32;
 
 /// The variables of an object, by address in the object.
 #[derive(Clone, Debug, Default)]
 pub struct Variables {
-    /// Those whose size is known, by rising address, without overlaps.
+    /// The variables of known size, by rising address, without overlaps.
     known: Vec<Range<u64>>,
     /// The sections of data, by rising address.
     sections: Vec<Section>,
@@ -44,11 +44,11 @@ struct Section {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum SectionKind {
-    /// One variable after the other.
+    /// A sequence of variables.
     Plain,
-    /// Linkers define symbols for its beginning and its end, and code may walk from one to the other.
+    /// A section whose bounds have linker symbols, so that code may walk it.
     Collected,
-    /// It is walked, whatever variables are in it.
+    /// A section that is walked, regardless of its variables.
     Walked,
 }
 
@@ -67,7 +67,7 @@ impl Variables {
                         tables.extend(found.iter().flatten().cloned());
                         if found.is_some() { SectionKind::Plain } else { SectionKind::Collected }
                     }
-                    // Its name is one in C.
+                    // The name is a C identifier.
                     _ if !parts.name(section).starts_with('.') => SectionKind::Collected,
                     _ => SectionKind::Plain,
                 };
@@ -86,7 +86,7 @@ impl Variables {
         variables
     }
 
-    /// Adds the variables that a debugging file of the object knows. Addresses are the same there.
+    /// Adds the variables in a debugging file of the object. Its addresses are the same.
     pub(super) fn add_debugging_file(&mut self, bytes: &[u8]) {
         let Ok(parts) = Parts::of(bytes) else { return };
         let tables = parts.sections.iter().filter(|section| section.sh_type == SHT_SYMTAB);
@@ -106,7 +106,7 @@ impl Variables {
         }
     }
 
-    /// All that an address may lead to, if it lies in a variable.
+    /// Returns the range that an address may reach, provided that it is in a variable.
     pub(super) fn around(&self, address: u64) -> Range<u64> {
         let Some(section) = self.section(address) else {
             let next = self.sections.partition_point(|section| section.memory.start <= address);
@@ -130,7 +130,7 @@ impl Variables {
         address..end.min(section.memory.end)
     }
 
-    /// Where the variable begins that ends at an address, if one does.
+    /// Returns the start of the variable that ends at an address; `address` itself if none does.
     pub(super) fn before(&self, address: u64) -> u64 {
         let last = address.wrapping_sub(1);
         let Some(section) = self.section(last) else { return address };
@@ -142,13 +142,13 @@ impl Variables {
         end.max(section.memory.start)
     }
 
-    /// The variable whose size is known that holds an address.
+    /// Returns the variable of known size at an address.
     pub(super) fn known(&self, address: u64) -> Option<Range<u64>> {
         let next = self.known.partition_point(|variable| variable.start <= address);
         self.known[..next].last().filter(|variable| address < variable.end).cloned()
     }
 
-    /// Whether a section ends at an address, and no other begins there.
+    /// Returns whether a section ends at an address and no other begins there.
     pub(super) fn ends_section(&self, address: u64) -> bool {
         self.section(address).is_none() && self.section(address.wrapping_sub(1)).is_some()
     }
@@ -159,8 +159,8 @@ impl Variables {
     }
 }
 
-/// The jump tables of streams in a section, one after the other: aligned as large variables are, or as elements
-/// of an array. `None` if they do not fill it.
+/// Returns the consecutive jump tables of streams in a section, aligned as large variables or as array elements. `None`
+/// if they do not fill the section.
 fn jump_tables(section: Range<u64>, word: u64) -> Option<Vec<Range<u64>>> {
     let size = JUMP_TABLE_WORDS * word;
     let space = section.end.checked_sub(section.start)?.checked_sub(size)?;
@@ -170,7 +170,7 @@ fn jump_tables(section: Range<u64>, word: u64) -> Option<Vec<Range<u64>>> {
     Some(starts.map(|start| start..start + size).collect())
 }
 
-/// The variables of a symbol table.
+/// Returns the variables of a symbol table.
 fn symbols(parts: &Parts, table: &SectionHeader) -> Vec<Range<u64>> {
     let symbols = parts.symbols(table);
     symbols

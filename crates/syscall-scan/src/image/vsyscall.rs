@@ -1,8 +1,8 @@
-//! The page of system calls that the kernel of x86-64 maps into every process, at an address that never changes.
+//! The vsyscall page, which the x86-64 kernel maps into every process at a fixed address.
 //!
 //! It is older than the vDSO. Programs that were linked with a C library from before 2012, and some runtimes, call it:
-//! three functions, each a system call of its own (`arch/x86/entry/vsyscall/vsyscall_emu_64.S` of Linux). No file has
-//! it, so that it is an object of the process here, which is there if some file has one of the addresses.
+//! three functions, each a separate system call (`arch/x86/entry/vsyscall/vsyscall_emu_64.S` of Linux). No file
+//! contains it. The process therefore has an object for the page if some file contains one of the addresses.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,31 +13,31 @@ use memchr::memmem;
 
 use super::Object;
 
-/// How reports name it: as `/proc/PID/maps` does.
+/// Its name in reports, as in `/proc/PID/maps`.
 pub(super) const NAME: &str = "[vsyscall]";
 
-/// Where it lies.
+/// Its addresses.
 const PAGE: Range<u64> = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
 
-/// The functions in it: the distance from the beginning, and the number of the call (`gettimeofday`, `time`, `getcpu`).
+/// Its functions: the offset in the page, and the number of the call (`gettimeofday`, `time`, `getcpu`).
 const FUNCTIONS: [(usize, u32); 3] = [(0, 96), (0x400, 201), (0x800, 309)];
 
-/// The sizes of the headers of an ELF file of 64 bits.
+/// The sizes of the headers of a 64-bit ELF file.
 const HEADER: usize = 64;
 const PROGRAM_HEADER: usize = 56;
 
-/// The addresses of its functions.
+/// Returns the addresses of its functions.
 pub(super) fn functions() -> impl Iterator<Item = u64> {
     FUNCTIONS.into_iter().map(|(distance, _)| PAGE.start + distance as u64)
 }
 
-/// Whether bytes of a file have the address of one of its functions, whole or as an instruction has it that extends
-/// the sign of 32 bits.
+/// Returns whether bytes of a file contain the address of one of its functions, either whole or as a sign-extended
+/// 32-bit immediate.
 pub(super) fn is_named_in(bytes: &[u8]) -> bool {
     functions().any(|function| memmem::find(bytes, &(function as u32).to_le_bytes()).is_some())
 }
 
-/// The page as an object.
+/// Returns the page as an object.
 pub(super) fn object() -> Option<Arc<Object>> {
     let mut page = vec![0xcc; (PAGE.end - PAGE.start) as usize];
     for (distance, number) in FUNCTIONS {

@@ -1,8 +1,8 @@
 //! Values: small sets of atoms.
 //!
-//! An [`Atom`] is a number, or something unknown plus a number: the content of a register when the function was
-//! entered, plus 4. The unknown part is an [`Origin`]: it records the source of the value, so that two copies of one
-//! unknown are equal, and so that callers can be searched for the value of an argument.
+//! An [`Atom`] is a number, or an unknown plus a number, such as the content of a register at the function's entry plus
+//! 4. The unknown part is an [`Origin`], which records the source of the value. Two copies of one unknown are therefore
+//! equal, and callers can be searched for the value of an argument.
 
 mod origin;
 
@@ -15,21 +15,21 @@ pub use origin::{Origin, OriginId, Origins, When};
 pub struct Atom {
     /// The unknown part; [`OriginId::NUMBER`] if there is none.
     pub origin: OriginId,
-    /// The number, or what is added to the unknown.
+    /// The number, or the offset from the unknown.
     pub offset: u64,
 }
 
 impl Atom {
-    /// An unknown as it is.
+    /// Creates an unknown without offset.
     pub fn of(origin: OriginId) -> Atom {
         Atom { origin, offset: 0 }
     }
 }
 
 impl Element for Atom {
-    // A switch over system calls (`ipc`, `socketcall`) stays well below.
+    // A switch over system calls (`ipc`, `socketcall`) needs far fewer.
     const MAX_NUMBERS: usize = 64;
-    // Few wrappers get a number in more than two ways.
+    // Few wrappers receive a number in more than two ways.
     const MAX_OTHERS: usize = 8;
     const MAX_PAIRS: usize = 64;
     const MAX_RANGES: usize = 12;
@@ -47,5 +47,5 @@ impl Element for Atom {
     }
 }
 
-/// One of several atoms, or anything.
+/// One of several atoms, or any value.
 pub type ValueSet = kflow::values::ValueSet<Atom>;

@@ -1,4 +1,4 @@
-//! Where unknown values come from.
+//! Origins of unknown values.
 
 use indexmap::IndexMap;
 use kisa::Reg;
@@ -7,8 +7,8 @@ use rustc_hash::FxBuildHasher;
 use super::Atom;
 use crate::image::Addr;
 
-/// How often an origin may refer to another one: `p->q->r` has 3 levels. More than that is unknown, which
-/// ends walks along lists.
+/// Maximum depth of references between origins: `p->q->r` has 3 levels. Anything deeper is unknown, which ends walks
+/// along lists.
 const MAX_DEPTH: u8 = 6;
 
 /// The number of an [`Origin`].
@@ -16,50 +16,50 @@ const MAX_DEPTH: u8 = 6;
 pub struct OriginId(u32);
 
 impl OriginId {
-    /// No unknown part: the atom is a number.
+    /// The absence of an unknown part: the atom is a number.
     pub const NUMBER: OriginId = OriginId(0);
     /// See [`Origin::Unknown`].
     pub const UNKNOWN: OriginId = OriginId(1);
 }
 
-/// Where an unknown value comes from. Everything is meant relative to one function.
+/// The source of an unknown value, relative to one function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// Nowhere: the placeholder behind [`OriginId::NUMBER`].
+    /// The placeholder for [`OriginId::NUMBER`].
     Number,
-    /// It is not known, and no two values of this origin need be equal. A value that may be anything is
-    /// [`super::ValueSet::Any`]; this one stands beside a watched pointer in a value that may be either.
+    /// An unknown source; no two values of this origin need be equal. A value that may be anything is
+    /// [`super::ValueSet::Any`]; this origin represents the alternative in a value that may be a watched pointer.
     Unknown,
-    /// The content of a register when the function was entered.
+    /// The content of a register at the function's entry.
     Register(Reg),
     /// The content of memory.
     Memory {
-        /// At this address.
+        /// The address.
         at: Atom,
-        /// Of so many bytes, zero-extended.
+        /// The size in bytes; the value is zero-extended.
         width: u8,
-        /// When it was read.
+        /// The time of the read.
         when: When,
     },
-    /// The result of an instruction that is not followed.
+    /// The result of an instruction that the analysis does not model.
     Made {
         /// The instruction.
         at: Addr,
-        /// Which of its results.
+        /// The index of the result.
         slot: u8,
     },
     /// The low bytes of another value, zero-extended.
     Low {
         /// The value.
         of: Atom,
-        /// How many bytes.
+        /// The number of bytes.
         width: u8,
     },
-    /// Another value, which fits into so many bytes, sign-extended to the machine's word.
+    /// Another value of `width` bytes, sign-extended to the machine's word.
     Signed {
         /// The value.
         of: Atom,
-        /// How many bytes.
+        /// The number of bytes.
         width: u8,
     },
     /// The stack pointer after this instruction aligned it, or moved it by an unknown distance.
@@ -67,11 +67,11 @@ pub enum Origin {
         /// The instruction.
         at: Addr,
     },
-    /// An entry of a table in constant memory, the index being unknown.
+    /// An entry of a table in constant memory, with an unknown index.
     Element {
         /// The first entry.
         table: Addr,
-        /// From one entry to the next, in bytes.
+        /// The distance of entries in bytes.
         stride: u8,
         /// Size of an entry in bytes.
         width: u8,
@@ -82,27 +82,27 @@ pub enum Origin {
     },
 }
 
-/// When memory was read.
+/// The time at which memory was read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum When {
-    /// With the content that it had when the function was entered.
+    /// At the function's entry, or before anything wrote to the memory since.
     Entry,
-    /// By this instruction, when others may have written to it since.
+    /// At this instruction; other code may have written to the memory before.
     Later(Addr),
 }
 
 #[derive(Clone, Copy)]
 struct Info {
-    /// The origin that this one is made from, in the end.
+    /// The innermost origin that this one is made from.
     root: OriginId,
     depth: u8,
 }
 
-/// All origins, each kept once, by their numbers.
+/// All origins, each stored once, by number.
 pub struct Origins(IndexMap<Origin, Info, FxBuildHasher>);
 
 impl Default for Origins {
-    /// None but the placeholders.
+    /// Returns the placeholders only.
     fn default() -> Origins {
         let fixed = [(Origin::Number, OriginId::NUMBER), (Origin::Unknown, OriginId::UNKNOWN)];
         Origins(fixed.map(|(origin, root)| (origin, Info { root, depth: 0 })).into_iter().collect())
@@ -110,12 +110,12 @@ impl Default for Origins {
 }
 
 impl Origins {
-    /// The origin with this number.
+    /// Returns the origin with this number.
     pub fn get(&self, id: OriginId) -> Origin {
         self.entry(id).0
     }
 
-    /// The number of an origin, and whether it is new. `None` if it refers to too many others.
+    /// Returns the number of an origin, and whether it is new. `None` if it refers to too many others.
     pub fn add(&mut self, origin: Origin) -> Option<(OriginId, bool)> {
         if let Some(known) = self.0.get_index_of(&origin) {
             return Some((OriginId(known as u32), false));
@@ -140,8 +140,8 @@ impl Origins {
         Some((id, true))
     }
 
-    /// The origin that this one is made from, in the end: for the low byte of an argument, the register
-    /// that holds the argument. All copies of a root in one state are equal.
+    /// Returns the innermost origin that this one is made from: for the low byte of an argument, the register that
+    /// holds the argument. All copies of a root in one state are equal.
     pub fn root(&self, id: OriginId) -> OriginId {
         self.info(id).root
     }

@@ -1,4 +1,4 @@
-//! What the tests of the command share: compiling fixtures, running the command.
+//! Shared parts of the command's tests: compiling fixtures, running the command.
 
 #![allow(dead_code)] // Every test uses a part of it.
 
@@ -16,25 +16,25 @@ use serde_json::Value;
 pub enum Machine {
     I386,
     X86_64,
-    /// ARM code of the machine that is in `Thumb` as well.
+    /// ARM code of the same machine as `Thumb`.
     Arm,
     Thumb,
     Aarch64,
 }
 
 impl Machine {
-    /// Those whose programs run here.
+    /// The machines whose programs run natively.
     pub const ALL: [Machine; 2] = [Machine::I386, Machine::X86_64];
 
-    /// The others.
+    /// The other machines.
     pub const EMULATED: [Machine; 3] = [Machine::Arm, Machine::Thumb, Machine::Aarch64];
 
-    /// All of both.
+    /// Returns all machines.
     pub fn every() -> impl Iterator<Item = Machine> {
         Machine::ALL.into_iter().chain(Machine::EMULATED)
     }
 
-    /// Its name in a plan.
+    /// Returns its name in a plan.
     pub fn abi(self) -> &'static str {
         match self {
             Machine::I386 => "i386",
@@ -44,7 +44,7 @@ impl Machine {
         }
     }
 
-    /// Its own ABI.
+    /// Returns its own ABI.
     pub fn kplan(self) -> kplan::Abi {
         match self {
             Machine::I386 => kplan::Abi::I386,
@@ -54,7 +54,7 @@ impl Machine {
         }
     }
 
-    /// Its name in Debian.
+    /// Returns its name in Debian.
     pub fn debian(self) -> &'static str {
         match self {
             Machine::I386 => "i386",
@@ -64,7 +64,7 @@ impl Machine {
         }
     }
 
-    /// The compiler for it.
+    /// Returns the compiler for it.
     pub fn compiler(self) -> &'static str {
         match self {
             Machine::I386 => "i686-linux-gnu-gcc",
@@ -74,7 +74,7 @@ impl Machine {
         }
     }
 
-    /// The options that choose the encoding.
+    /// Returns the options that select the instruction set.
     fn encoding(self) -> &'static [&'static str] {
         match self {
             Machine::Arm => &["-marm"],
@@ -83,7 +83,7 @@ impl Machine {
         }
     }
 
-    /// What `-static-pie` lacks where the compiler takes it for `-pie`.
+    /// Returns the additions to `-static-pie` for compilers that treat it as `-pie`.
     fn without_interpreter(self) -> &'static [&'static str] {
         match self {
             Machine::Arm | Machine::Thumb => &["-Wl,--no-dynamic-linker"],
@@ -91,7 +91,7 @@ impl Machine {
         }
     }
 
-    /// Whether its compiler knows an option.
+    /// Returns whether its compiler supports an option.
     fn has_option(self, option: &str) -> bool {
         match self {
             Machine::I386 | Machine::X86_64 => true,
@@ -100,22 +100,22 @@ impl Machine {
     }
 }
 
-/// A file of the repository.
+/// Returns a path in the repository.
 pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// A fixture of this crate.
+/// Returns a fixture of this crate.
 pub fn fixture(name: &str) -> PathBuf {
     repository("fixtures/programs/scan").join(name)
 }
 
-/// BusyBox, statically linked, from Debian's package for the machine.
+/// Returns a statically linked BusyBox from Debian's package for the machine.
 pub fn busybox(machine: Machine) -> PathBuf {
     package("busybox-static", machine).join("bin/busybox")
 }
 
-/// The root file system of a package of Debian's, or of a list of them, with what they depend on.
+/// Returns the root file system of a Debian package, or of a list of packages, with their dependencies.
 pub fn package(name: &str, machine: Machine) -> PathBuf {
     let script = repository("fixtures/package.sh");
     let output = Command::new(&script).args([name, machine.debian()]).output().unwrap();
@@ -142,14 +142,14 @@ pub fn scan(arguments: &[&str]) -> Output {
     command(arguments).stdin(Stdio::null()).output().unwrap()
 }
 
-/// The command with its arguments.
+/// Returns the command with its arguments.
 pub fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_syscall-scan"));
     command.args(arguments);
     command
 }
 
-/// The section of one ABI that the command prints for a program.
+/// Returns the section of one ABI that the command prints for a program.
 pub fn section(program: &Path, abi: &str) -> Value {
     let output = scan(&["--sites", program.to_str().unwrap()]);
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -159,25 +159,25 @@ pub fn section(program: &Path, abi: &str) -> Value {
     plan["syscalls"][abi].clone()
 }
 
-/// The numbers of the calls that the program makes by itself.
+/// Returns the numbers of the calls that the program itself makes.
 pub fn own_calls(section: &Value) -> BTreeSet<u64> {
     let calls = section["calls"].as_array().unwrap().iter();
     calls.filter(|call| call["via"].is_null()).map(|call| call["nr"].as_u64().unwrap()).collect()
 }
 
-/// The numbers of all calls.
+/// Returns the numbers of all calls.
 pub fn all_calls(section: &Value) -> BTreeSet<u64> {
     section["calls"].as_array().unwrap().iter().map(|call| call["nr"].as_u64().unwrap()).collect()
 }
 
-/// What is on the line of a fixture that begins with `// key: `.
+/// Returns the rest of a fixture's line that begins with `// key: `.
 pub fn expectation(fixture_name: &str, key: &str) -> Option<String> {
     let source = std::fs::read_to_string(fixture(fixture_name)).unwrap();
     let mut lines = source.lines().map(|line| line.trim_start_matches(['/', '*', ' ']));
     lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": ")).map(str::to_owned)
 }
 
-/// The numbers on such a line.
+/// Returns the numbers on such a line.
 pub fn expected_calls(fixture_name: &str, key: &str) -> BTreeSet<u64> {
     let line = expectation(fixture_name, key).unwrap_or_default();
     line.split_whitespace().map(|number| number.parse().unwrap()).collect()

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::{Machine, own_calls, scan};
 
-/// What every source begins with.
+/// The start of every source.
 const PRELUDE: &str = "
 #define NOINLINE __attribute__((noinline, noclone, noipa))
 static inline __attribute__((always_inline)) long call(long nr)
@@ -27,34 +27,34 @@ static inline __attribute__((always_inline)) long call(long nr)
 NOINLINE void run(long n);
 ";
 
-/// What the interpreter does.
+/// The interpreter's call.
 pub const START: u64 = 5000;
 
-/// What a program does besides what is in its source.
+/// The call that every program makes in addition to those in its source.
 pub const EXIT: u64 = 60;
 
 /// A root file system with an interpreter.
 pub struct Root {
     /// The machine of its programs.
     pub machine: Machine,
-    /// Where it is.
+    /// Its directory.
     pub directory: TempDir,
 }
 
 impl Root {
-    /// One for x86-64.
+    /// Creates a root file system for x86-64.
     pub fn new() -> Root {
         Root::of(Machine::X86_64)
     }
 
-    /// One for a machine.
+    /// Creates a root file system for a machine.
     pub fn of(machine: Machine) -> Root {
         let root = Root { machine, directory: tempfile::tempdir().unwrap() };
         root.library("lib/ld.so", "void _start(void) { call(5000); __builtin_trap(); }", "-Wl,-e,_start");
         root
     }
 
-    /// Where a file of it is.
+    /// Returns the path of a file in it.
     pub fn path(&self, inside: &str) -> PathBuf {
         self.directory.path().join(inside)
     }
@@ -88,7 +88,7 @@ impl Root {
         self.compile(inside, source, &format!("-shared -fPIC -Wl,-soname,{name} {options}"));
     }
 
-    /// A program whose `run` is called.
+    /// Compiles a program whose `run` is called.
     pub fn program(&self, inside: &str, source: &str, options: &str) {
         let start = "void _start(void) { run(1); for (;;) call(60); }";
         let options = format!("-Wl,--dynamic-linker=/lib/ld.so {options}");
@@ -103,7 +103,7 @@ impl Root {
         scan(&all)
     }
 
-    /// The section of its machine that the command prints.
+    /// Returns the section that the command prints for its machine.
     pub fn section(&self, arguments: &[&str]) -> Value {
         let output = self.scan(arguments);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -111,7 +111,7 @@ impl Root {
         plan["syscalls"][self.machine.abi()].clone()
     }
 
-    /// The calls that a program makes, those of all programs left out.
+    /// Returns the calls that a program makes, except those of every program.
     pub fn calls(&self, arguments: &[&str]) -> BTreeSet<u64> {
         let section = self.section(arguments);
         assert_eq!(section["complete"], true, "{:#}", section["unresolved"]);

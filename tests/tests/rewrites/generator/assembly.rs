@@ -1,11 +1,12 @@
-//! Inline assembly with every kind of constraint, and functions that are nothing but assembly.
+//! Inline assembly with every kind of constraint, and functions made only of assembly.
 
 use std::fmt::Write;
 
 use super::kinds::Kind;
 use super::{Function, Writer};
 
-/// Statements for i386 about the word `t`, given the words `x` and `y`. a backquote is a number that makes a label unique.
+/// Statements for i386 about the word `t`, given the words `x` and `y`. A backquote becomes a number that makes a label
+/// unique.
 const I386: &[&str] = &[
     "__asm__(\"addl %1, %0\" : \"+r\"(t) : \"rm\"(x) : \"cc\");",
     "__asm__(\"subl %1, %0\" : \"+r\"(t) : \"g\"(x) : \"cc\");",
@@ -66,7 +67,7 @@ const ARM: &[&str] = &[
     "u h, failed; __asm__ volatile(\"1: ldrex %0, [%3]\\n\\tadd %0, %0, %4\\n\\tstrex %1, %0, [%3]\\n\\tteq %1, #0\\n\\tbne 1b\" : \"=&r\"(h), \"=&r\"(failed), \"+Qo\"(shared_pair.a) : \"r\"(&shared_pair.a), \"Ir\"(7) : \"cc\"); t ^= h;",
 ];
 
-/// For ARM's gcc, which has outputs in flags.
+/// For ARM's gcc, which supports flag outputs.
 const ARM_FLAGS: &[&str] = &[
     "int z; __asm__(\"cmp %1, %2\" : \"=@cceq\"(z) : \"r\"(t), \"rI\"(7)); t += (u)z;",
     "int z; __asm__(\"cmp %1, %2\" : \"=@cchi\"(z) : \"r\"(t), \"r\"(x)); t += (u)z;",
@@ -78,7 +79,7 @@ const ARM_FLOAT: &[&str] = &[
     "float f = (float)(int)REAL(t); __asm__(\"vmul.f32 %0, %0, %1\" : \"+t\"(f) : \"t\"(f)); t += (u)(int)(f / 1024);",
 ];
 
-/// `setjmp` and `longjmp` of the program's own for i386.
+/// The program's own `setjmp` and `longjmp` for i386.
 pub const JUMPS_I386: &str = "\
 static __attribute__((naked, noinline, used, returns_twice, regparm(0))) int save_own(void **buffer)
 {
@@ -102,7 +103,7 @@ __asm__(\"ldmia r0, {r4-r12, lr}\\n\\tmov sp, ip\\n\\tmov r0, r1\\n\\tbx lr\");
 }
 ";
 
-/// Bodies of a function of two words and nothing but assembly; a backquote is an earlier one of the same convention.
+/// Bodies of functions of two words made only of assembly; a backquote is an earlier function of the same convention.
 const NAKED_STACK: &[&str] = &[
     "movl 4(%esp), %eax\\n\\taddl 8(%esp), %eax\\n\\tret",
     "movl 8(%esp), %edx\\n\\tmovl 4(%esp), %eax\\n\\tleal 5(%eax,%edx,4), %eax\\n\\tret",
@@ -153,7 +154,7 @@ impl Writer {
         format!("{{ u t = {t}, x = {x}, y = {y};\n{statement}\nout(t + (y & x)); }}\n")
     }
 
-    /// A call that the compiler does not see: of a function that is nothing but assembly, with its words in registers.
+    /// A call hidden from the compiler: of a function made only of assembly, with its words in registers.
     fn call_in_assembly(&mut self) -> Option<String> {
         if self.dialect.pic {
             return None;
@@ -173,7 +174,7 @@ impl Writer {
         })
     }
 
-    /// A function that is nothing but assembly.
+    /// Adds a function made only of assembly.
     pub(super) fn naked(&mut self) {
         let arm = self.dialect.arm;
         let in_registers = arm || self.random.once_in(2);
@@ -184,7 +185,7 @@ impl Writer {
         };
         let earlier: Vec<String> =
             self.naked.iter().filter(|name| name.starts_with(prefix)).cloned().collect();
-        // Between encodings, a branch in assembly is the linker's to turn into one that changes the encoding.
+        // The linker must not turn a branch in assembly into one that changes the encoding.
         let calls = !earlier.is_empty() && !self.dialect.mixed;
         let bodies: Vec<&str> = bodies.iter().copied().filter(|body| calls || !body.contains('`')).collect();
         let mut body = (*self.random.pick(&bodies)).to_owned();

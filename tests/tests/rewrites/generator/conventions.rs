@@ -16,14 +16,14 @@ const I386: &[&str] = &[
     "regparm(0)",
 ];
 
-/// A convention for a function, as an attribute, which is empty for that of the options.
+/// Returns a convention for a function, as an attribute; empty for the default of the options.
 pub fn convention(writer: &mut Writer, variadic: bool) -> &'static str {
     let Dialect { arm, clang, hard_float, .. } = writer.dialect;
     if variadic || writer.random.once_in(2) {
         return "";
     }
     match (arm, hard_float) {
-        // clang takes no register and stdcall together.
+        // clang does not accept regparm together with stdcall.
         (false, _) => match *writer.random.pick(I386) {
             "regparm(3), stdcall" if clang => "regparm(3)",
             attribute => attribute,
@@ -33,13 +33,13 @@ pub fn convention(writer: &mut Writer, variadic: bool) -> &'static str {
     }
 }
 
-/// Whether values of a kind are passed in the same way whatever the convention: gcc gives up on vectors that need
+/// Whether values of a kind are passed in the same way under any convention: gcc gives up on vectors that need
 /// registers that a convention lacks.
 pub fn passes(kind: Kind, convention: &str, dialect: Dialect) -> bool {
     !(dialect.arm && kind.is_vector() && !convention.is_empty())
 }
 
-/// What stands in front of the result of a function.
+/// Returns the attributes before the result type of a function.
 pub fn attributes(writer: &mut Writer, convention: &str) -> String {
     let Dialect { arm, clang, mixed, .. } = writer.dialect;
     let mut attributes = vec!["noinline"];
@@ -64,7 +64,7 @@ pub fn attributes(writer: &mut Writer, convention: &str) -> String {
         writer.random.pick(&[None, None, None, None, Some("cold"), Some("hot"), Some("aligned(32)")]).iter(),
     );
     let linkage = if writer.random.once_in(4) { "" } else { "static " };
-    // An attribute that inlines is one of the compiler's own now and then.
+    // An inlined function occasionally has one of the compiler's own attributes.
     if writer.random.once_in(8) {
         attributes.retain(|attribute| *attribute != "noinline");
     }

@@ -3,20 +3,20 @@
 use super::kinds::Kind;
 use super::{Function, Writer};
 
-/// How many functions are looked at for one that may be called.
+/// Maximum number of functions that are tried for a call.
 const TRIES: u32 = 4;
-/// Words that follow the arguments of a variadic function, at most.
+/// Maximum number of words after the arguments of a variadic function.
 const MOST_WORDS: u32 = 6;
 
 impl Writer {
-    /// A constant, small ones above all.
+    /// Returns a constant, mostly a small one.
     pub(super) fn constant(&mut self) -> String {
         let any = self.random.next();
         let constants = [0, 0, 1, 1, 2, 3, 4, 7, 8, 15, 16, 31, 100, 255, 256, 65535, any];
         format!("{}u", self.random.pick(&constants))
     }
 
-    /// A word without calls.
+    /// Returns a word without calls.
     pub(super) fn word(&mut self, depth: u32) -> String {
         if depth == 0 || self.random.once_in(3) {
             return self.leaf();
@@ -44,7 +44,7 @@ impl Writer {
         }
     }
 
-    /// A constant, or something's value.
+    /// Returns a constant, or the value of a variable.
     fn leaf(&mut self) -> String {
         match self.random.range(0, 9) {
             0 | 1 => self.constant(),
@@ -67,7 +67,7 @@ impl Writer {
         }
     }
 
-    /// The index of an element, before it is masked.
+    /// Returns the index of an element, before masking.
     fn index(&mut self) -> String {
         let words: Vec<String> = self
             .locals
@@ -81,7 +81,7 @@ impl Writer {
         self.random.pick(&words).clone()
     }
 
-    /// A value: often one that the function was given itself.
+    /// Returns a value, often an argument of the function itself.
     pub(super) fn value(&mut self, kind: Kind) -> String {
         let same: Vec<String> =
             self.locals.iter().filter(|local| local.kind == kind).map(|local| local.name.clone()).collect();
@@ -101,7 +101,7 @@ impl Writer {
         self.random.pick(&places).clone()
     }
 
-    /// A call, if it may lead to as many calls as it does.
+    /// Returns a call, if the limit allows all calls that it leads to.
     pub(super) fn call(&mut self, function: &Function) -> Option<String> {
         let calls = function.calls.saturating_mul(self.times);
         self.calls_left = self.calls_left.checked_sub(calls)?;
@@ -119,7 +119,7 @@ impl Writer {
         Some(format!("{}({})", function.name, values.join(", ")))
     }
 
-    /// A function that has been written, of those with this result if one is named, preferably a recent one.
+    /// Returns an existing function, with this result if one is given, preferably a recent one.
     pub(super) fn callee(&mut self, result: Option<Kind>) -> Option<Function> {
         let fits: Vec<usize> = (0..self.functions.len())
             .filter(|&at| result.is_none_or(|result| self.functions[at].result == result))
@@ -134,7 +134,7 @@ impl Writer {
         None
     }
 
-    /// A call of any function as a word; a word without a call if none may be called.
+    /// Returns a call of any function as a word; a word without a call if none may be called.
     pub(super) fn called_word(&mut self) -> String {
         let Some(function) = self.callee(None) else { return self.word(2) };
         match self.call(&function) {

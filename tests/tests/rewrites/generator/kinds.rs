@@ -19,13 +19,13 @@ pub enum Kind {
     Floats,
     Vector2,
     Vector4,
-    /// Points to a word that may be written.
+    /// A pointer to a writable word.
     Pointer,
     /// A function from a word to a word.
     Function,
 }
 
-/// Types of arguments; words several times, because most arguments are.
+/// Types of arguments; words occur several times, because most arguments are words.
 pub const ARGUMENTS: &[Kind] = &[
     Kind::Word,
     Kind::Word,
@@ -72,7 +72,7 @@ pub const RESULTS: &[Kind] = &[
     Kind::Vector4,
 ];
 
-/// The C definitions of all kinds, and functions `of_KIND` that make a word of a value.
+/// The C definitions of all kinds, and functions `of_KIND` that convert a value to a word.
 pub const DEFINITIONS: &str = "\
 typedef unsigned u;
 typedef unsigned char byte;
@@ -129,7 +129,7 @@ impl Kind {
         matches!(self, Kind::Vector2 | Kind::Vector4)
     }
 
-    /// Makes a value of words; `None` for addresses.
+    /// Makes a value from words; `None` for addresses.
     pub fn make(self, mut word: impl FnMut() -> String) -> Option<String> {
         let mut words = |count: usize| (0..count).map(|_| word()).collect::<Vec<_>>().join(", ");
         let name = self.name();
@@ -154,7 +154,7 @@ impl Kind {
         })
     }
 
-    /// Makes a word of a value.
+    /// Makes a word from a value.
     pub fn word(self, value: &str) -> String {
         match self {
             Kind::Word => value.to_owned(),

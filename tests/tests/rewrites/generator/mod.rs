@@ -1,10 +1,10 @@
 /*!
-C programs that try what passes `fold` and `merge` decide by: which registers and stack words a call reads, changes and
+C programs for the decisions of passes `fold` and `merge`: which registers and stack words a call reads, changes and
 returns, which values are constant, and which code is identical.
 
-A program is determined by its seed and its [`Dialect`]. Its behaviour is defined, and depends on no address. Functions
-call only functions above them, at a bounded cost, except through a table whose calls are counted. Every operation is
-on unsigned words, or on reals that stay small. `program` prints a checksum after each statement, and in the end all
+A program is determined by its seed and its [`Dialect`]. Its behaviour is defined, and does not depend on addresses.
+Functions call only functions above them, at a bounded cost, except through a table whose calls are counted. Every
+operation is on unsigned words, or on small reals. `program` prints a checksum after each statement, and finally all
 variables.
 */
 
@@ -21,43 +21,43 @@ use kshrink_tests::Random;
 
 use kinds::Kind;
 
-/// Functions of a program.
+/// Number of functions of a program.
 const FUNCTIONS: std::ops::RangeInclusive<u32> = 6..=18;
-/// Statements of `program`.
+/// Number of statements of `program`.
 const STATEMENTS: std::ops::RangeInclusive<u32> = 6..=12;
-/// The most calls that one call of a function may lead to.
+/// Maximum number of calls that one call of a function may lead to.
 const MOST_CALLS: u32 = 3000;
-/// The same of a function that is called through a table.
+/// The same for a function that is called through a table.
 const MOST_CALLS_OF_MEMBER: u32 = 60;
 
-/// A compiler's language, and a machine's.
+/// The language of a compiler and a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Dialect {
-    /// 32-bit ARM, not i386.
+    /// 32-bit ARM rather than i386.
     pub arm: bool,
     /// clang, which has no nested functions, for instance.
     pub clang: bool,
-    /// Position-independent code, in which gcc takes no address as a constant.
+    /// Position-independent code, in which gcc does not accept an address as a constant.
     pub pic: bool,
-    /// Functions in the encoding that the options do not name: `-mflip-thumb` and attributes.
+    /// Functions in the encoding that is not the default: `-mflip-thumb` and attributes.
     pub mixed: bool,
     /// Floating-point registers for arguments, or for computing at all.
     pub hard_float: bool,
 }
 
-/// A function that has been written.
+/// An existing function.
 #[derive(Clone)]
 struct Function {
     name: String,
     result: Kind,
     arguments: Vec<Kind>,
-    /// Whether further words follow, as many as the first argument says.
+    /// Whether further words follow; the first argument is their number.
     variadic: bool,
-    /// How many calls one call leads to.
+    /// Number of calls that one call leads to.
     calls: u32,
 }
 
-/// A variable of the program, or of the function that is written.
+/// A variable of the program, or of the current function.
 #[derive(Clone)]
 struct Variable {
     name: String,
@@ -79,18 +79,19 @@ struct Writer {
     functions: Vec<Function>,
     /// Functions from a word to a word with the convention of the options.
     members: Vec<String>,
-    /// Functions that are nothing but assembly.
+    /// Functions made only of assembly.
     naked: Vec<String>,
     globals: Vec<Variable>,
     arrays: Vec<Array>,
-    /// Arguments and variables of the function that is written.
+    /// Arguments and variables of the current function.
     locals: Vec<Variable>,
-    /// Statements about globals alone, to be repeated.
+    /// Statements about globals only, for repetition.
     repeated: Vec<String>,
-    /// Calls that the function that is written may still lead to, and how often the current statement runs.
+    /// Number of further calls that the current function may lead to, and number of executions of the current
+    /// statement.
     calls_left: u32,
     times: u32,
-    /// Makes names unique.
+    /// Counter for unique names.
     count: u32,
 }
 
@@ -133,7 +134,7 @@ APART u twin_0(u x) { return x * 3 + 1; }
 APART u twin_1(u x) { return x * 3 + 1; }
 ";
 
-/// The program of a seed.
+/// Returns the program of a seed.
 pub fn program(seed: u64, dialect: Dialect) -> String {
     let mut writer = Writer::new(seed, dialect);
     writer.variables();
@@ -164,13 +165,13 @@ impl Writer {
         }
     }
 
-    /// A number that no other name has.
+    /// Returns a number that no other name has.
     fn unique(&mut self) -> u32 {
         self.count += 1;
         self.count
     }
 
-    /// Variables, some of which nothing writes, and the table of functions, which is defined at the end.
+    /// Adds variables, some of which are never written, and the table of functions, which is defined at the end.
     fn variables(&mut self) {
         for number in 0..self.random.range(4, 7) {
             let kind = *self.random.pick(&[Kind::Word, Kind::Word, Kind::Byte, Kind::Short, Kind::Long]);
@@ -206,7 +207,7 @@ impl Writer {
         });
     }
 
-    /// The table of functions, comparisons of their addresses, and `program`.
+    /// Adds the table of functions, comparisons of their addresses, and `program`.
     fn end(&mut self) {
         let members = self.members.join(", ");
         let _ = writeln!(
@@ -223,7 +224,7 @@ impl Writer {
             let statement = self.statement(3);
             let _ = writeln!(self.text, "{statement}show();");
         }
-        // Every function once, whatever the statements above call.
+        // Every function at least once.
         for function in self.functions.clone() {
             self.calls_left = MOST_CALLS;
             if let Some(call) = self.call(&function) {

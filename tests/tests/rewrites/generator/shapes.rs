@@ -1,4 +1,4 @@
-//! Functions. Each shape asks something else of whoever follows arguments and results through calls.
+//! Shapes of functions. Each is a different test of tracking arguments and results through calls.
 
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ const SHAPES: &[fn(&mut Writer)] = &[
     Writer::sized_array,
 ];
 
-/// How often a function calls itself at most.
+/// Maximum recursion depth of a function.
 const DEEPEST: u32 = 7;
 
 /// A function's type and convention.
@@ -41,7 +41,7 @@ struct Signature {
 }
 
 impl Writer {
-    /// Writes one more function.
+    /// Adds a function.
     pub(super) fn function(&mut self) {
         let shape = *self.random.pick(SHAPES);
         shape(self);
@@ -58,7 +58,7 @@ impl Writer {
         Signature { result, arguments: kinds, variadic: false, convention }
     }
 
-    /// Writes a function of this type, with the body that is made while its arguments are in scope.
+    /// Adds a function of this type, with a body that is made while its arguments are in scope.
     fn define(&mut self, signature: Signature, body: impl FnOnce(&mut Writer, &Signature, &str) -> String) {
         let name = format!("f{}", self.unique());
         let most = *self.random.pick(&[MOST_CALLS_OF_MEMBER - 1, 300, MOST_CALLS]);
@@ -66,7 +66,7 @@ impl Writer {
         let argument = |(number, &kind): (usize, &Kind)| Variable {
             name: format!("p{number}"),
             kind,
-            // The first says how many words follow.
+            // The first argument is the number of words that follow.
             writable: kind == Kind::Word && !signature.variadic,
         };
         self.locals = signature.arguments.iter().enumerate().map(argument).collect();
@@ -112,7 +112,7 @@ impl Writer {
         });
     }
 
-    /// Arguments that become those of another function, maybe at another place, as the last that is done.
+    /// Passes its arguments on to another function, maybe in another order, as its last action.
     fn passed_on(&mut self) {
         let callee = self.callee(None);
         let mut signature = self.signature(1..=6);
@@ -120,7 +120,7 @@ impl Writer {
             && passes(callee.result, signature.convention, self.dialect)
         {
             signature.result = callee.result;
-            // What the callee takes is what there is to pass on.
+            // The arguments of the callee determine those of the function.
             if self.random.once_in(2) {
                 let fits = callee.arguments.iter().copied();
                 signature.arguments =
@@ -148,7 +148,7 @@ impl Writer {
         });
     }
 
-    /// Passes its words on to another function, and does nothing else with them: from registers to the stack, or back.
+    /// Only passes its words on to another function: from registers to the stack, or back.
     fn handed_on(&mut self) {
         let convention = convention(self, false);
         let arguments = vec![Kind::Word; self.random.range(1, 4) as usize];
@@ -177,7 +177,7 @@ impl Writer {
         });
     }
 
-    /// A result that is kept for a while.
+    /// Keeps a result for a while.
     fn passed_result(&mut self) {
         let mut signature = self.signature(1..=5);
         if let Some(callee) = self.callee(None)
@@ -215,7 +215,7 @@ impl Writer {
         });
     }
 
-    /// Arguments that another function takes one by one.
+    /// Passes its arguments to another function that reads them one by one.
     fn variadic_list(&mut self) {
         let number = self.unique();
         let signature =
@@ -268,7 +268,7 @@ impl Writer {
         self.define(signature, |writer, _, _| format!("return {};\n", writer.constant()));
     }
 
-    /// A function within another, which reaches the other's variables through a register of its own. clang has none.
+    /// A nested function, which accesses the outer one's variables through a register of its own. clang has none.
     fn nested(&mut self) {
         if self.dialect.clang {
             return self.plain();
@@ -314,7 +314,7 @@ impl Writer {
         });
     }
 
-    /// A function that is entered again by `longjmp`.
+    /// A function that is reentered by `longjmp`.
     fn restarted(&mut self) {
         let number = self.unique();
         let (save, back) = *self.random.pick(&[("setjmp", "longjmp"), ("save_own", "restore_own")]);
@@ -326,7 +326,7 @@ impl Writer {
         let mut signature = self.signature(1..=3);
         signature.result = Kind::Word;
         self.define(signature, |writer, _, _| {
-            // What changes after `setjmp` has no defined value after `longjmp`.
+            // Variables that change after `setjmp` have no defined value after `longjmp`.
             writer.locals.iter_mut().for_each(|local| local.writable = false);
             let (value, statement, after) = (writer.word(2), writer.statement(1), writer.word(2));
             format!(
@@ -336,7 +336,7 @@ impl Writer {
         });
     }
 
-    /// An array whose size is known when it runs.
+    /// An array whose size is determined at run time.
     fn sized_array(&mut self) {
         let mut signature = self.signature(0..=3);
         signature.result = Kind::Word;

@@ -1,21 +1,21 @@
-//! Statements. Each is text that ends with a line.
+//! Statements. Each is text that ends with a newline.
 
 use super::kinds::Kind;
 use super::{Variable, Writer};
 
-/// The most turns of a loop.
+/// Maximum number of iterations of a loop.
 const TURNS: u32 = 4;
-/// How many statements about globals alone are remembered.
+/// Number of statements about globals only that are remembered.
 const REPEATED: usize = 12;
 
 impl Writer {
-    /// Some statements in a row.
+    /// Returns some statements in a row.
     pub(super) fn statements(&mut self, most: u32, depth: u32) -> String {
         let count = self.random.range(1, most);
         (0..count).map(|_| self.statement(depth)).collect()
     }
 
-    /// A statement. Others are nested in it, to this depth.
+    /// Returns a statement, with others nested in it up to this depth.
     pub(super) fn statement(&mut self, depth: u32) -> String {
         if depth == 0 {
             return self.simple();
@@ -46,7 +46,7 @@ impl Writer {
         }
     }
 
-    /// A statement within braces, whose variables end with it.
+    /// Returns statements within braces, with a scope of their own.
     fn block(&mut self, most: u32, depth: u32) -> String {
         let outer = self.locals.len();
         let statements = self.statements(most, depth - 1);
@@ -69,7 +69,7 @@ impl Writer {
         self.random.pick::<&str>(&["=", "+=", "-=", "^=", "|=", "&="])
     }
 
-    /// Something that lies in memory gets another value.
+    /// Assigns a value to something in memory.
     fn assignment(&mut self) -> String {
         let (word, index, operator) = (self.word(2), self.word(1), self.operator());
         let pointers: Vec<String> = self
@@ -105,7 +105,7 @@ impl Writer {
         format!("if ({condition}) {yes}else {}", self.block(2, depth))
     }
 
-    /// A choice that whoever knows the whole program can settle: by a variable that nothing writes.
+    /// A choice that whole-program analysis can decide: by a variable that is never written.
     fn settled(&mut self, depth: u32) -> String {
         let constants: Vec<String> =
             self.globals.iter().filter(|global| !global.writable).map(|global| global.name.clone()).collect();
@@ -116,7 +116,7 @@ impl Writer {
         format!("if ({name} & {bits}) {}else {}", self.block(2, depth), self.block(1, depth))
     }
 
-    /// A `switch`, some of whose cases run on into the next.
+    /// A `switch` in which some cases fall through to the next.
     fn cases(&mut self, depth: u32) -> String {
         let (count, first) = (self.random.range(3, 14), *self.random.pick(&[0, 1, 10, 1000]));
         let selector = self.word(2);
@@ -173,7 +173,7 @@ impl Writer {
         )
     }
 
-    /// The same statement as elsewhere.
+    /// Repeats an earlier statement.
     fn repetition(&mut self) -> String {
         if self.repeated.len() < REPEATED {
             let locals = std::mem::take(&mut self.locals);

@@ -1,27 +1,27 @@
 //! The fields of instructions of 32-bit ARM (*ARM Architecture Reference Manual, ARMv7-A and ARMv7-R edition*, chapters
 //! A5 and A6).
 //!
-//! An instruction is bits that a template has, and *parts*, each of which is a symbol. What the parts are is a guess that
-//! decides how small code becomes, and nothing else: any bits of an instruction come back.
+//! An instruction consists of the bits that a template contains, and of *parts*, each coded as a symbol. The choice of
+//! parts affects only the packed size: any bits of an instruction decode correctly.
 
 use super::field;
 use crate::code::InstructionSet;
 use crate::symbols::Field;
 
-/// How many parts an instruction has at most.
+/// Maximum number of parts of an instruction.
 pub const PARTS: usize = 6;
 
-/// What a symbol depends on besides the opcode symbol.
+/// The context of a symbol besides the opcode symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum After {
     /// Nothing.
     Nothing = 0,
-    /// The symbol of the part before, 0 if the template has that.
+    /// The symbol of the previous part, 0 if the template contains it.
     Part = 1,
     /// The register that was written last.
     Register = 2,
-    /// The opcode symbol before that of the instruction.
+    /// The opcode symbol of the previous instruction.
     Opcode = 3,
 }
 
@@ -32,14 +32,14 @@ pub struct Part {
     pub field: Field,
     /// Its lowest bit.
     pub shift: u8,
-    /// How many bits it has, 1 to 8. Values have their own.
+    /// Number of its bits, 1 to 8. Values have their own sizes.
     pub width: u8,
-    /// What it depends on.
+    /// Its context.
     pub after: After,
 }
 
 impl Part {
-    /// Its bits of an instruction.
+    /// Returns its bits of an instruction.
     pub fn of(self, word: u32) -> u8 {
         if self.field == field::PAIR {
             return (word & 15 | (word >> self.shift & 15) << 4) as u8;
@@ -47,7 +47,7 @@ impl Part {
         (word >> self.shift & ((1 << self.width) - 1)) as u8
     }
 
-    /// The bits of an instruction that a symbol stands for.
+    /// Returns the bits of an instruction for a symbol.
     pub fn place(self, symbol: u8) -> u32 {
         let symbol = u32::from(symbol);
         match self.field {
@@ -56,7 +56,7 @@ impl Part {
         }
     }
 
-    /// As the format has it; not 0.
+    /// Returns its encoding in the format; not 0.
     pub fn to_bits(self) -> u16 {
         u16::from(self.shift)
             | u16::from(self.width - 1) << 5
@@ -64,7 +64,7 @@ impl Part {
             | u16::from(self.field) << 10
     }
 
-    /// From the format, unless it says what cannot be.
+    /// Decodes it from the format, unless the value is invalid.
     pub fn from_bits(bits: u16) -> Option<Part> {
         let after = [After::Nothing, After::Part, After::Register, After::Opcode][usize::from(bits >> 8 & 3)];
         let field = (bits >> 10) as u8;
@@ -73,12 +73,13 @@ impl Part {
     }
 }
 
-/// How instructions of one kind are cut into parts. The first halfword of a Thumb-2 instruction is the lower one.
+/// The parts of instructions of one kind. The first halfword of a Thumb-2 instruction is the lower one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
-    /// Whether it has 4 bytes, not 2.
+    /// Whether it has 4 bytes rather than 2.
     pub is_wide: bool,
-    /// The lowest bit of the number of the register that it writes, or else one whose number tells what comes next.
+    /// The lowest bit of the number of the register that it writes, or else of another register that helps to predict
+    /// the next symbol.
     pub register: Option<u8>,
     /// The parts, in the order in which they are coded.
     pub parts: [Option<Part>; PARTS],
@@ -90,13 +91,13 @@ impl Format {
         if self.is_wide { 4 } else { 2 }
     }
 
-    /// The register that an instruction writes, or the one that was written last before.
+    /// The register that an instruction writes; otherwise the previous one.
     pub fn register_of(&self, word: u32, before: u8) -> u8 {
         let mask = if self.is_wide { 15 } else { 7 };
         self.register.map_or(before, |shift| (word >> shift) as u8 & mask)
     }
 
-    /// The bits that are in no part.
+    /// The bits outside of all parts.
     pub fn opcode(&self, word: u32) -> u32 {
         let bits = |part: &Part| match part.field {
             field::WORD => u32::MAX,
@@ -108,7 +109,7 @@ impl Format {
         word & !self.parts.iter().flatten().fold(0, |all, part| all | bits(part))
     }
 
-    /// As the format of the file has it.
+    /// Returns its encoding in the file.
     pub fn to_halfwords(self) -> [u16; PARTS + 2] {
         let register = self.register.map_or(0, |shift| 0x20 | u16::from(shift));
         let mut halfwords = [0; PARTS + 2];
@@ -119,7 +120,7 @@ impl Format {
         halfwords
     }
 
-    /// From the file, unless it says what cannot be.
+    /// Decodes it from the file, unless the value is invalid.
     pub fn from_halfwords(halfwords: [u16; PARTS + 2]) -> Option<Format> {
         let [head, parts @ .., end] = halfwords;
         let count = parts.iter().take_while(|bits| **bits != 0).count();
@@ -139,10 +140,10 @@ const THUMB_BRANCH: u32 = 0x2FFF_07FF;
 /// The distance of `b` and `bl` in ARM code.
 const ARM_BRANCH: u32 = 0xFF_FFFF;
 
-/// Where the shift of a branch in ARM code is, which tells it from one in Thumb code.
+/// The position of the shift of a branch in ARM code, which distinguishes it from a branch in Thumb code.
 pub const OF_ARM: u8 = 1;
 
-/// The distance of a branch from its end, given the instruction.
+/// Returns the distance of a branch from its end, given the instruction.
 pub fn distance(part: Part, word: u32) -> u32 {
     if part.shift == OF_ARM {
         return ((word << 8) as i32 >> 6) as u32;
@@ -153,7 +154,7 @@ pub fn distance(part: Part, word: u32) -> u32 {
     ((high << 7) as i32 >> 7) as u32
 }
 
-/// The bits of a branch over a distance.
+/// Returns the bits of a branch over a distance.
 pub fn of_distance(part: Part, distance: u32) -> u32 {
     if part.shift == OF_ARM {
         return distance >> 2 & ARM_BRANCH;
@@ -163,7 +164,7 @@ pub fn of_distance(part: Part, distance: u32) -> u32 {
     sign << 10 | bit(23) << 29 | bit(22) << 27 | distance >> 12 & 0x3FF | (distance >> 1 & 0x7FF) << 16
 }
 
-/// Instructions that have these bits under this mask, and how they are cut.
+/// Instructions with these bits under this mask, and their parts.
 struct Pattern(u32, u32, Format);
 
 const fn reg(shift: u8, width: u8, after: After) -> Part {
@@ -283,7 +284,7 @@ const WIDE: [Pattern; 17] = [
     wide(0xFE80, 0xF800, Some(28), &[pair(28, R), reg(16, 6, P)]),
     // shifts, extensions
     wide(0xFF00, 0xFA00, Some(24), &[pair(24, R), reg(16, 4, P)]),
-    // multiplication and what is rare
+    // multiplication and rare instructions
     wide(0, 0, Some(24), &[pair(24, R), reg(16, 4, P), reg(28, 4, P)]),
 ];
 
@@ -300,7 +301,7 @@ const ARM: [Pattern; 10] = [
     wide(0xFE00_0F00, 0xE400_0000, Some(12), &[reg(12, 8, R), imm(0, 8, P)]),
     wide(0xFE00_0000, 0xE200_0000, Some(12), &[reg(12, 8, R), imm(8, 4, N), imm(0, 8, P)]),
     wide(0xFE00_0000, 0xE400_0000, Some(12), &[reg(12, 8, R), imm(8, 4, N), imm(0, 8, P)]),
-    // all else that has no condition: without a shift, and others
+    // everything else without a condition: unshifted, and others
     wide(0xF000_0F00, 0xE000_0000, Some(12), &[reg(12, 8, R), reg(0, 4, P)]),
     wide(0xF000_0000, 0xE000_0000, Some(12), &[reg(12, 8, R), reg(0, 4, P), imm(8, 4, P)]),
     // conditions
@@ -310,7 +311,7 @@ const ARM: [Pattern; 10] = [
 /// A literal.
 pub const WORD: Format = format(true, None, &[special(field::WORD, 0)]);
 
-/// The instruction at the start of `bytes`, of which there have to be enough, and how it is cut.
+/// Returns the instruction at the start of `bytes`, and its parts; `None` if there are too few bytes.
 pub fn instruction(set: InstructionSet, bytes: &[u8]) -> Option<(u32, Format)> {
     let low = u32::from(u16::from_le_bytes(*bytes.first_chunk()?));
     let word = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
@@ -345,7 +346,7 @@ mod tests {
         }
     }
 
-    /// The bits that plain parts have.
+    /// The bits of plain parts.
     fn plain_bits(format: &Format) -> u32 {
         let parts = format.parts.map(|part| part.filter(|part| part.is_plain()));
         !Format { parts, ..*format }.opcode(u32::MAX)

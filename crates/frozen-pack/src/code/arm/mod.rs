@@ -1,7 +1,7 @@
 //! The layout of pages of code of 32-bit ARM.
 //!
-//! An opcode symbol depends on the one before. The parts of an instruction ([`format`](mod@format)) depend on the opcode
-//! symbol and on the part before, or on the register that was written last.
+//! An opcode symbol depends on the previous one. The parts of an instruction ([`format`](mod@format)) depend on the
+//! opcode symbol and on the previous part, or on the register that was written last.
 
 pub mod format;
 pub mod parse;
@@ -18,13 +18,13 @@ use template::Template;
 pub mod field {
     use super::{Field, Fields};
 
-    /// How many bytes of an instruction that begins in the page before are left.
+    /// Number of bytes that remain of an instruction from the previous page.
     pub const HEAD: Field = 0;
-    /// A template, or what is no instruction.
+    /// A template, or a marker for bytes that are not an instruction.
     pub const OPCODE: Field = 1;
-    /// Which of the templates that have no opcode symbol of their own.
+    /// The number of a template without an opcode symbol of its own.
     pub const MORE: Field = 2;
-    /// A byte as it is.
+    /// A literal byte.
     pub const RAW: Field = 3;
     /// A byte of a value.
     pub const BYTES: Field = 4;
@@ -32,9 +32,9 @@ pub mod field {
     pub const BRANCH: Field = 5;
     /// The form of a literal.
     pub const WORD: Field = 6;
-    /// The distance of a literal from the one that was read last, in words.
+    /// The distance of a literal from the previous one, in words.
     pub const LITERAL: Field = 7;
-    /// The numbers of two registers, of which one is in the lowest bits of the instruction.
+    /// The numbers of two registers, one of them in the lowest bits of the instruction.
     pub const PAIR: Field = 8;
     /// Numbers of registers.
     pub const REGISTER: Field = 9;
@@ -44,44 +44,44 @@ pub mod field {
     pub const DISTANCE: Field = 11;
     /// Lists of registers.
     pub const LIST: Field = 12;
-    /// Those of the parts of instructions.
+    /// The fields for parts of instructions.
     pub const PARTS: std::ops::RangeInclusive<Field> = BRANCH..=LIST;
-    /// All of them.
+    /// All fields.
     pub const ALL: Fields =
         Fields { values: &[1, 256, 256, 2, 81, 256, 256, 256, 256, 256, 256, 256, 256], depth: 2 };
 }
 
-/// What all pages of code of 32-bit ARM have in common besides the distributions.
+/// The data besides the distributions that all pages of code of 32-bit ARM share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ArmModel {
-    /// Whether it is ARM code, not Thumb code.
+    /// Whether it is ARM code rather than Thumb code.
     pub is_arm: bool,
-    /// What the opcode symbols from 1 stand for.
+    /// The templates of the opcode symbols from 1 on.
     pub templates: Vec<Template>,
-    /// Targets of branches, the most frequent first: the lower 3 bytes, the upper one being that of the branch.
+    /// Targets of branches, most frequent first, as the lower 3 bytes; the upper byte is the branch's own.
     pub branches: Vec<u32>,
     /// Literals, the most frequent first.
     pub words: Vec<u32>,
-    /// The upper byte of addresses near by; `None` if that is the one of the page.
+    /// The upper byte of nearby addresses; `None` if it is the page's.
     pub high: Option<u32>,
 }
 
-/// Addresses of a page.
+/// The addresses of a page.
 #[derive(Clone, Copy)]
 struct Place {
     page: u32,
     /// The size of the page in bytes.
     size: u32,
-    /// What is added to where a branch ends if it leaves the page.
+    /// The distance that is added to the targets of branches that leave the page.
     moved: u32,
 }
 
-/// What is known of the code before an instruction.
+/// The context from the code before an instruction.
 #[derive(Default)]
 struct State {
     /// The last opcode symbol.
     last: u8,
-    /// The one before.
+    /// The opcode symbol before it.
     before: u8,
     /// The register that was written last.
     register: u8,
@@ -90,14 +90,14 @@ struct State {
     recent: [Recent; 2],
 }
 
-/// What a symbol and the parts behind it decode to.
+/// The bytes that a symbol and its parts decode to.
 type Bytes = [u8; template::LONGEST];
 
 impl ArmModel {
-    /// Decodes a page that lies at `address` and runs at `runs_at`.
+    /// Decodes a page with the address `address` that runs at `runs_at`.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the page is damaged.
     pub fn decode<S: Source>(
         &self,
         source: &mut S,
@@ -125,7 +125,7 @@ impl ArmModel {
         Ok(())
     }
 
-    /// The bytes of what stands at `here`, and how many there are.
+    /// Decodes the instruction or bytes at `here`, and returns the bytes and their number.
     fn instruction<S: Source>(
         &self,
         source: &mut S,
@@ -147,7 +147,7 @@ impl ArmModel {
         let more =
             if op == MORE { usize::from(source.symbol(Context { field: field::MORE, values })?) } else { 0 };
         let template = self.templates.get(usize::from(op) - 1 + more);
-        let template = template.ok_or(Damaged("an opcode symbol stands for nothing"))?;
+        let template = template.ok_or(Damaged("an opcode symbol has no template"))?;
         let mut bytes = template.bytes;
         let insn = here.wrapping_add(template.last() as u32);
         let mut word = 0;
@@ -219,12 +219,12 @@ impl ArmModel {
         formats
     }
 
-    /// From where the distance of a branch counts, given its address.
+    /// The address that the distance of a branch is relative to, given the branch's address.
     pub fn end(&self, insn: u32) -> u32 {
         insn.wrapping_add(if self.is_arm { 8 } else { 4 })
     }
 
-    /// From where the distance of a literal counts, given the address of the instruction that reads it.
+    /// The address that the distance of a literal is relative to, given the address of the instruction that reads it.
     pub fn base(&self, insn: u32) -> u32 {
         self.end(insn) & !3
     }
@@ -236,7 +236,7 @@ impl ArmModel {
 }
 
 impl Part {
-    /// Whether it is a symbol of its own bits, which a template can have.
+    /// Whether it is a symbol of plain bits, which a template can contain.
     pub fn is_plain(self) -> bool {
         self.field > field::LITERAL
     }

@@ -1,4 +1,4 @@
-//! From code to its instructions, to the [`ArmModel`] that fits it, and to their symbols by that model.
+//! Splitting code into instructions, fitting an [`ArmModel`] to it, and encoding it with that model.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +10,7 @@ use crate::code::pages::{Encode, Unit, Units};
 use crate::code::values::{Kind, Recent, Writer, frequent, indices};
 use crate::code::{Code, InstructionSet};
 
-/// What stands at a place of the code.
+/// A unit of code.
 #[derive(Clone, Copy, Debug)]
 pub enum ArmUnit {
     /// An instruction or a literal.
@@ -41,7 +41,7 @@ impl Unit for ArmUnit {
     }
 }
 
-/// The address behind which the instruction at `at` reads a literal, as an offset, if it reads one.
+/// Returns the offset of the literal that the instruction at `at` reads, if it reads one.
 fn literal(set: InstructionSet, at: usize, word: u32) -> Option<usize> {
     let base = |ahead: usize| (at + ahead) & !3;
     match set {
@@ -51,7 +51,7 @@ fn literal(set: InstructionSet, at: usize, word: u32) -> Option<usize> {
     }
 }
 
-/// The end of the table of distances behind `tbb` or `tbh`, where that is the instruction in front of `start`: no distance
+/// Returns the end of the table of distances after a `tbb` or `tbh` that ends at `start`. No distance of the table
 /// leads into the table.
 fn table_end(bytes: &[u8], start: usize, word: u32) -> Option<usize> {
     let size = match word & 0xFFF0_FFFF {
@@ -70,7 +70,8 @@ fn table_end(bytes: &[u8], start: usize, word: u32) -> Option<usize> {
 }
 
 impl Code<'_> {
-    /// Whether what stands at an offset would be taken for a branch that leads out of the code, where it is known which ones do.
+    /// Whether the bytes at an offset look like a branch out of the code although they are not one, if the leaving
+    /// branches are known.
     fn seems_to_leave(&self, set: InstructionSet, at: usize, word: u32, format: Format) -> bool {
         let branch = format.parts.iter().flatten().find(|part| part.field == field::BRANCH);
         let ahead = if set == InstructionSet::Arm { 8 } else { 4 };
@@ -82,14 +83,14 @@ impl Code<'_> {
     }
 }
 
-/// A piece of code, cut into its instructions.
+/// A piece of code, split into its instructions.
 pub struct Parser<'b> {
     set: InstructionSet,
     cut: Units<'b, ArmUnit>,
 }
 
 impl<'b> Parser<'b> {
-    /// Finds the instructions of a piece of code, one behind the other, and the literals that they read.
+    /// Splits a piece of code into successive instructions and the literals that they read.
     pub fn new(set: InstructionSet, code: Code<'b>) -> Parser<'b> {
         let bytes = code.bytes;
         let mut units = Vec::new();
@@ -110,7 +111,7 @@ impl<'b> Parser<'b> {
                 (_, Some((word, format))) if leaves(at) => ArmUnit::Insn(word, format),
                 _ if at < table => ArmUnit::Raw,
                 (_, Some((_, format))) if format.is_wide && leaves(at + 2) => ArmUnit::Raw,
-                // Data may look like an instruction that reads a literal, where half of one that leaves is.
+                // Data may look like a load of a literal at a place where a leaving branch has its second half.
                 (Some(word), _) if is_literal[at] && !leaves(at + 2) => ArmUnit::Insn(word, format::WORD),
                 (_, Some((_, format))) if format.is_wide && is_literal[at + 2] => ArmUnit::Raw,
                 (_, Some((word, format))) => {
@@ -130,7 +131,7 @@ impl<'b> Parser<'b> {
         Parser { set, cut: Units { code, units } }
     }
 
-    /// The model that fits pieces of code, with so many templates made of others, and the upper byte of nearby
+    /// Fits a model to pieces of code, with this number of merged templates, and with the upper byte of nearby
     /// addresses unless it varies.
     pub fn model(pieces: &[Parser<'b>], merges: usize, high: Option<u32>) -> ArmModel {
         let is_arm = pieces.iter().any(|piece| piece.set == InstructionSet::Arm);
@@ -156,13 +157,13 @@ impl<'b> Parser<'b> {
         ArmModel { templates: choose(&runs, merges), branches, words, ..model }
     }
 
-    /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
+    /// Returns the symbols of the pages, as input of [`crate::symbols::Recorder`].
     pub fn pages(&self, encoder: &Encoder<'_>, page_size: usize) -> Vec<Vec<u32>> {
         self.cut.pages(encoder, page_size)
     }
 }
 
-/// What is known of a page when a part of it is encoded.
+/// The context at a place of a page.
 #[derive(Default)]
 pub struct State {
     page: u32,
@@ -170,7 +171,7 @@ pub struct State {
     recent: [Recent; 2],
 }
 
-/// Encodes code by a model.
+/// Encodes code with a model.
 pub struct Encoder<'m> {
     model: &'m ArmModel,
     templates: Matcher<Template>,
@@ -178,7 +179,7 @@ pub struct Encoder<'m> {
 }
 
 impl<'m> Encoder<'m> {
-    /// That of a model.
+    /// Returns an encoder for a model.
     pub fn new(model: &'m ArmModel) -> Encoder<'m> {
         Encoder {
             model,
@@ -201,7 +202,7 @@ impl Encode<ArmUnit> for Encoder<'_> {
 
     fn rest(&self, unit: &ArmUnit, known: usize, insn: u32, state: &mut State, out: &mut Vec<u32>) {
         let ArmUnit::Insn(word, format) = *unit else { return };
-        // The first atom is the beginning, each other one a part.
+        // The first atom is the start of the instruction, each later one a part.
         for part in format.parts[known - 1..].iter().map_while(|part| *part) {
             if let Some((kind, value)) = self.model.value_of(part, word, insn) {
                 let end = if kind == Kind::Branch { self.model.end(insn) } else { state.page };
@@ -221,7 +222,7 @@ impl Encode<ArmUnit> for Encoder<'_> {
 }
 
 impl ArmModel {
-    /// What a part of the instruction at an address is, if it is a value: branches by their target.
+    /// Returns the value of a part of the instruction at an address, if it is one. The value of a branch is its target.
     fn value_of(&self, part: Part, word: u32, insn: u32) -> Option<(Kind, u32)> {
         match part.field {
             field::BRANCH => Some((Kind::Branch, self.end(insn).wrapping_add(distance(part, word)))),

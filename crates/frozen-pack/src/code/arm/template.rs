@@ -1,21 +1,21 @@
-//! What an opcode symbol stands for: the beginning of an instruction, or instructions and the beginning of another.
+//! Templates of opcode symbols: the start of an instruction, or whole instructions and the start of another.
 
 use super::format::Format;
 use crate::code::choose;
 
-/// The most bytes that a template has.
+/// Maximum number of bytes of a template.
 pub const LONGEST: usize = 8;
 
-/// Bytes of code, and what of the last instruction among them follows.
+/// Bytes of code, and the rest of the last instruction that follows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Template {
-    /// The bytes, without those bits of the last instruction that follow; what of them counts is given by `len`.
+    /// The bytes, without the bits of the last instruction that follow; `len` of them are valid.
     pub bytes: [u8; LONGEST],
-    /// How many of the bytes there are.
+    /// Number of valid bytes.
     pub len: u8,
-    /// How the last instruction is cut.
+    /// The parts of the last instruction.
     pub format: Format,
-    /// How many of its parts, the first ones, are among the bytes.
+    /// Number of its first parts that are among the bytes.
     pub included_parts: u8,
 }
 
@@ -28,7 +28,7 @@ impl Template {
         Template { bytes, len, format, included_parts: 0 }
     }
 
-    /// Where the last instruction begins.
+    /// The start of the last instruction.
     pub fn last(&self) -> usize {
         usize::from(self.len) - self.format.size()
     }

@@ -1,9 +1,9 @@
-//! The layout of pages of i386 code: which symbols an instruction consists of, and what each depends on.
+//! The layout of pages of i386 code: the symbols of an instruction, and their contexts.
 //!
-//! - An *opcode* symbol stands for a template; it depends on the one before.
+//! - An *opcode* symbol means a template; it depends on the previous one.
 //! - SIB and the form of a displacement of four bytes depend on ModRM, all other fields on the opcode symbol.
-//! - 32-bit fields are [`values`], branches by the address that they lead to.
-//! - Bytes that are no instruction are coded as they are, each behind the opcode symbol 0.
+//! - 32-bit fields are [`values`]; the value of a branch is its target.
+//! - Bytes that are not an instruction are literal, each after the opcode symbol 0.
 
 pub mod opcodes;
 pub mod parse;
@@ -21,9 +21,9 @@ use template::Template;
 pub mod field {
     use super::{Field, Fields};
 
-    /// How many bytes of an instruction that begins in the page before are left.
+    /// Number of bytes that remain of an instruction from the previous page.
     pub const HEAD: Field = 0;
-    /// A template, or a byte that is no instruction.
+    /// A template, or a marker for a byte that is not an instruction.
     pub const OPCODE: Field = 1;
     /// ModRM.
     pub const MOD_RM: Field = 2;
@@ -37,7 +37,7 @@ pub mod field {
     pub const IMM16: Field = 6;
     /// A displacement of a branch, of 1 byte.
     pub const REL8: Field = 7;
-    /// A byte as it is.
+    /// A literal byte.
     pub const RAW: Field = 8;
     /// The form of the target of a branch.
     pub const BRANCH: Field = 9;
@@ -47,28 +47,28 @@ pub mod field {
     pub const IMM32: Field = 11;
     /// A byte of a value.
     pub const BYTES: Field = 12;
-    /// Which of the templates that have no opcode symbol of their own.
+    /// The number of a template without an opcode symbol of its own.
     pub const MORE: Field = 13;
-    /// All of them.
+    /// All fields.
     pub const ALL: Fields =
         Fields { values: &[1, 256, 256, 256, 256, 256, 2, 256, 2, 256, 256, 256, 81, 256], depth: 1 };
 }
 
-/// What all pages of i386 code have in common besides the distributions.
+/// The data besides the distributions that all pages of i386 code share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeModel {
-    /// What the opcode symbols from 1 stand for.
+    /// The templates of the opcode symbols from 1 on.
     pub templates: Vec<Template>,
-    /// Targets of branches, the most frequent first: the lower 3 bytes, the upper one being that of the branch.
+    /// Targets of branches, most frequent first, as the lower 3 bytes; the upper byte is the branch's own.
     pub branches: Vec<u32>,
     /// Addresses and immediates, the most frequent first.
     pub words: Vec<u32>,
-    /// The upper byte of addresses near by; `None` if that is the one of the page.
+    /// The upper byte of nearby addresses; `None` if it is the page's.
     pub high: Option<u32>,
 }
 
-/// What a symbol and the fields behind it decode to: a template, ModRM, SIB, and at most 4 bytes of displacement and of
-/// operand.
+/// The bytes that a symbol and its fields decode to: a template, ModRM, SIB, and at most 4 bytes each of displacement
+/// and operand.
 #[derive(Default)]
 struct Bytes {
     bytes: [u8; template::LONGEST + 10],
@@ -82,22 +82,22 @@ impl Bytes {
     }
 }
 
-/// Addresses of a page and of what is decoded there.
+/// The addresses of a page and of a place in it.
 #[derive(Clone, Copy)]
 struct Place {
     page: u32,
     /// The size of the page in bytes.
     size: u32,
-    /// What is added to where a branch ends if it leaves the page.
+    /// The distance that is added to the targets of branches that leave the page.
     moved: u32,
     here: u32,
 }
 
 impl CodeModel {
-    /// Decodes a page that lies at `address` and runs at `runs_at`.
+    /// Decodes a page with the address `address` that runs at `runs_at`.
     ///
     /// # Errors
-    /// If it is damaged.
+    /// If the page is damaged.
     pub fn decode<S: Source>(
         &self,
         source: &mut S,
@@ -147,7 +147,7 @@ impl CodeModel {
         }
         let more = if op == MORE { usize::from(symbol(field::MORE, last)?) } else { 0 };
         let template = self.templates.get(usize::from(op) - 1 + more);
-        let template = template.ok_or(Damaged("an opcode symbol stands for nothing"))?;
+        let template = template.ok_or(Damaged("an opcode symbol has no template"))?;
         bytes.put(template.bytes());
         let Template { mut mod_rm, mut follows, .. } = *template;
         if follows.mod_rm {

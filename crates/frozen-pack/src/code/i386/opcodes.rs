@@ -1,6 +1,6 @@
 //! The fields of i386 instructions (Intel, *Software Developer's Manual*, volume 2, chapter 2 and appendix A).
 
-/// What stands behind the opcode.
+/// The operand after the opcode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Operand {
@@ -22,25 +22,25 @@ pub enum Operand {
 }
 
 impl Operand {
-    /// The operand with this number.
+    /// Returns the operand with this number.
     pub fn from_number(number: u8) -> Option<Operand> {
         use Operand::*;
         [None, Imm8, Imm16, Imm32, Rel8, Rel32, Address].get(usize::from(number)).copied()
     }
 }
 
-/// How an instruction with some opcode goes on.
+/// The rest of an instruction after its opcode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Format {
-    /// Whether a ModRM byte follows, perhaps with a SIB byte and a displacement.
+    /// Whether a ModRM byte follows, possibly with a SIB byte and a displacement.
     pub mod_rm: bool,
-    /// What follows last.
+    /// The operand, at the end.
     pub operand: Operand,
-    /// Whether the operand is there only if the `reg` field of ModRM is 0 or 1 (`test` in groups 3).
+    /// Whether the operand exists only if the `reg` field of ModRM is 0 or 1 (`test` in groups 3).
     pub only_test: bool,
 }
 
-/// What a ModRM byte, with the SIB byte if there is one, says about the bytes that follow it.
+/// The displacement after a ModRM byte and its SIB byte, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Displacement {
@@ -54,7 +54,7 @@ pub enum Displacement {
 }
 
 impl Displacement {
-    /// The displacement with this number.
+    /// Returns the displacement with this number.
     pub fn from_number(number: u8) -> Option<Displacement> {
         use Displacement::*;
         [None, Byte, Word].get(usize::from(number)).copied()
@@ -66,7 +66,7 @@ pub fn has_sib(mod_rm: u8) -> bool {
     mod_rm < 0xC0 && mod_rm & 7 == 4
 }
 
-/// The displacement behind a ModRM byte, given the number of the base register in that or in the SIB byte.
+/// Returns the displacement after a ModRM byte, given the number of the base register in ModRM or SIB.
 pub fn displacement(mod_rm: u8, base: u8) -> Displacement {
     match mod_rm >> 6 {
         0 if base & 7 == 5 => Displacement::Word,
@@ -76,8 +76,8 @@ pub fn displacement(mod_rm: u8, base: u8) -> Displacement {
     }
 }
 
-/// The bytes of prefixes and opcode at the start of `bytes`, at most 3, and how the instruction goes on. `None` for
-/// what is rare enough to be coded as plain bytes.
+/// Returns the prefixes and opcode at the start of `bytes`, at most 3, and the format of the instruction. `None` for
+/// rare ones, which are coded as literal bytes.
 pub fn opcode(bytes: &[u8]) -> Option<(&[u8], Format)> {
     let is_prefix =
         |byte: &&u8| matches!(**byte, 0x26 | 0x2E | 0x36 | 0x3E | 0x64 | 0x65 | 0x66 | 0xF0 | 0xF2 | 0xF3);
@@ -100,7 +100,7 @@ fn one_byte(opcode: u8, wide: bool) -> Option<Format> {
             0..4 => format(true, None),
             4 => format(false, Imm8),
             5 => format(false, full),
-            // Segment registers, decimal adjustment; 0F and prefixes do not come here.
+            // Segment registers, decimal adjustment; 0F and prefixes are handled above.
             _ => format(false, None),
         },
         0x40..0x62 => format(false, None),
@@ -129,7 +129,7 @@ fn one_byte(opcode: u8, wide: bool) -> Option<Format> {
         0xD0..0xD4 | 0xD8..0xE0 => format(true, None),
         0xD6 | 0xD7 => format(false, None),
         0xE4..0xE8 => format(false, Imm8),
-        // With a prefix 66, branches are of 16 bits.
+        // With a prefix 66, branches have 16 bits.
         0xE8 | 0xE9 if wide => format(false, Rel32),
         0xEC..=0xEF | 0xF1 | 0xF4 | 0xF5 | 0xF8..0xFE => format(false, None),
         0xF6 => Some(Format { mod_rm: true, operand: Imm8, only_test: true }),
@@ -162,7 +162,7 @@ mod tests {
     use crate::code::choose::Template as _;
     use crate::code::i386::template::Template;
 
-    /// The length that the fields of an instruction add up to.
+    /// The length of an instruction according to its fields.
     fn length(bytes: &[u8]) -> Option<usize> {
         let (prefix, format) = opcode(bytes)?;
         let mut template = Template::new(prefix, format);
@@ -192,7 +192,7 @@ mod tests {
                     let Some(insn) = isa.decode(&bytes, 0) else { continue };
                     match length(&bytes) {
                         Some(length) if length == usize::from(insn.len) => same += 1,
-                        // Rare ones are coded as plain bytes; a length that is wrong would make them so, too.
+                        // Rare instructions are coded as literal bytes, and so are instructions with a wrong length.
                         Some(length) => differ.push((bytes, length, insn.len)),
                         None => {}
                     }

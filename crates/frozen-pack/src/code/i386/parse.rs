@@ -1,4 +1,4 @@
-//! From code to its instructions, to the [`CodeModel`] that fits it, and to their symbols by that model.
+//! Splitting code into instructions, fitting a [`CodeModel`] to it, and encoding it with that model.
 
 use kisa::Isa;
 use rustc_hash::FxHashMap;
@@ -18,14 +18,14 @@ pub struct Parsed<'b> {
     start: Template,
     mod_rm: Option<u8>,
     sib: Option<u8>,
-    /// Where the displacement of ModRM is, and what it is.
+    /// The offset and the kind of the displacement after ModRM.
     displacement: (usize, Displacement),
-    /// What stands last.
+    /// The operand at the end.
     operand: Operand,
 }
 
 impl<'b> Parsed<'b> {
-    /// The instruction at the start of `bytes`, if it is one whose fields are known.
+    /// Returns the instruction at the start of `bytes`, if its fields are known.
     fn new(isa: &dyn Isa, bytes: &'b [u8]) -> Option<Parsed<'b>> {
         let (prefix, format) = opcodes::opcode(bytes)?;
         let start = Template::new(prefix, format);
@@ -57,22 +57,22 @@ impl<'b> Parsed<'b> {
             Operand::Imm32 | Operand::Rel32 | Operand::Address => 4,
         };
         let bytes = bytes.get(..len)?;
-        // The decoder of the instruction set has the last word on what is one.
+        // The instruction set's decoder decides whether it is an instruction.
         let insn = isa.decode(bytes, 0)?;
         (usize::from(insn.len) == len).then_some(Parsed { bytes, start, mod_rm, sib, displacement, operand })
     }
 
     fn word(&self, at: usize) -> u32 {
-        let bytes = self.bytes[at..at + 4].try_into().expect("4 bytes were asked for");
+        let bytes = self.bytes[at..at + 4].try_into().expect("a range of 4 bytes");
         u32::from_le_bytes(bytes)
     }
 
-    /// The address behind it, if it lies at `address`.
+    /// Returns the address after it, if it is at `address`.
     fn end(&self, address: u32) -> u32 {
         address.wrapping_add(self.bytes.len() as u32)
     }
 
-    /// Appends its atoms.
+    /// Appends the atoms of the instruction.
     fn atoms(&self, out: &mut Vec<Atom<Template>>) {
         out.push(Atom::Start(self.start));
         out.extend(self.mod_rm.map(Atom::Symbol));
@@ -93,7 +93,7 @@ impl<'b> Parsed<'b> {
         (self.displacement.1 == Displacement::Word).then(|| self.word(self.displacement.0))
     }
 
-    /// The operand, if it is a value: branches by their target.
+    /// Returns the operand, if it is a value. The value of a branch is its target.
     fn value(&self, address: u32) -> Option<(Kind, u32)> {
         let last = || self.word(self.bytes.len() - 4);
         match self.operand {
@@ -104,7 +104,7 @@ impl<'b> Parsed<'b> {
     }
 }
 
-/// An instruction; nothing stands for a byte that is none.
+/// An instruction; `None` is a byte that is not one.
 impl Unit for Option<Parsed<'_>> {
     type Template = Template;
 
@@ -122,13 +122,13 @@ impl Unit for Option<Parsed<'_>> {
     }
 }
 
-/// A piece of code, cut into its instructions.
+/// A piece of code, split into its instructions.
 pub struct Parser<'b> {
     cut: Units<'b, Option<Parsed<'b>>>,
 }
 
 impl<'b> Parser<'b> {
-    /// Finds the instructions of a piece of code, one behind the other.
+    /// Splits a piece of code into successive instructions.
     pub fn new(isa: &dyn Isa, code: Code<'b>) -> Parser<'b> {
         let mut units = Vec::new();
         let mut at = 0;
@@ -140,7 +140,7 @@ impl<'b> Parser<'b> {
         Parser { cut: Units { code, units } }
     }
 
-    /// The model that fits pieces of code, with so many templates made of others, and the upper byte of nearby
+    /// Fits a model to pieces of code, with this number of merged templates, and with the upper byte of nearby
     /// addresses unless it varies.
     pub fn model(pieces: &[Parser<'b>], merges: usize, high: Option<u32>) -> CodeModel {
         let model = CodeModel { high, ..CodeModel::default() };
@@ -164,20 +164,20 @@ impl<'b> Parser<'b> {
         CodeModel { templates: choose(&runs, merges), branches, words, high }
     }
 
-    /// The symbols of the pages, as a [`crate::symbols::Recorder`] takes them.
+    /// Returns the symbols of the pages, as input of [`crate::symbols::Recorder`].
     pub fn pages(&self, encoder: &Encoder<'_>, page_size: usize) -> Vec<Vec<u32>> {
         self.cut.pages(encoder, page_size)
     }
 }
 
-/// What is known of a page when a part of it is encoded.
+/// The context at a place of a page.
 #[derive(Default)]
 pub struct State {
     page: u32,
     recent: [Recent; 2],
 }
 
-/// Encodes code by a model.
+/// Encodes code with a model.
 pub struct Encoder<'m> {
     model: &'m CodeModel,
     templates: Matcher<Template>,
@@ -185,7 +185,7 @@ pub struct Encoder<'m> {
 }
 
 impl<'m> Encoder<'m> {
-    /// That of a model.
+    /// Returns an encoder for a model.
     pub fn new(model: &'m CodeModel) -> Encoder<'m> {
         Encoder {
             model,
@@ -194,7 +194,7 @@ impl<'m> Encoder<'m> {
         }
     }
 
-    /// Encodes a value, given from where branches count.
+    /// Encodes a value, given the address that branches are relative to.
     fn value(&self, kind: Kind, value: u32, end: u32, state: &mut State, out: &mut Vec<u32>) {
         let index = &self.dictionaries[kind as usize];
         let (recent, high) = (&mut state.recent[kind as usize], self.model.high(state.page));

@@ -1,35 +1,35 @@
-//! What an opcode symbol stands for: the beginning of an instruction, or instructions and the beginning of another.
+//! Templates of opcode symbols: the start of an instruction, or whole instructions and the start of another.
 
 use super::opcodes::{self, Displacement, Format, Operand};
 
-/// The most bytes that a template has.
+/// Maximum number of bytes of a template.
 pub const LONGEST: usize = 8;
 
-/// Bytes of code, and what of the last instruction among them follows.
+/// Bytes of code, and the rest of the last instruction that follows them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Template {
-    /// The bytes; what of them counts is given by `len`.
+    /// The bytes; `len` of them are valid.
     pub bytes: [u8; LONGEST],
-    /// How many of the bytes there are.
+    /// Number of valid bytes.
     pub len: u8,
     /// ModRM of the last instruction, if it is among the bytes, else 0.
     pub mod_rm: u8,
-    /// What follows.
+    /// The fields that follow.
     pub follows: Follows,
 }
 
-/// What of an instruction follows, in this order.
+/// The fields of an instruction that follow, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Follows {
-    /// ModRM, and SIB and displacement as it says.
+    /// ModRM, with the SIB and displacement that it implies.
     pub mod_rm: bool,
-    /// SIB, and a displacement as that and ModRM say.
+    /// SIB, with the displacement that SIB and ModRM imply.
     pub sib: bool,
     /// A displacement.
     pub displacement: Displacement,
-    /// What stands last.
+    /// The operand at the end.
     pub operand: Operand,
-    /// Whether that is there only if the `reg` field of the ModRM byte that follows is 0 or 1.
+    /// Whether the operand exists only if the `reg` field of the following ModRM byte is 0 or 1.
     pub only_test: bool,
 }
 
@@ -43,7 +43,7 @@ enum Next {
 }
 
 impl Follows {
-    /// The same, given the ModRM byte.
+    /// Returns the fields that follow a ModRM byte.
     pub fn given_mod_rm(self, mod_rm: u8) -> Follows {
         let operand = if self.only_test && mod_rm >> 3 & 7 > 1 { Operand::None } else { self.operand };
         let sib = opcodes::has_sib(mod_rm);
@@ -51,12 +51,12 @@ impl Follows {
         Follows { mod_rm: false, sib, displacement, operand, only_test: false }
     }
 
-    /// The same, given the SIB byte behind this ModRM byte.
+    /// Returns the fields that follow a SIB byte, given the ModRM byte before it.
     pub fn given_sib(self, mod_rm: u8, sib: u8) -> Follows {
         Follows { sib: false, displacement: opcodes::displacement(mod_rm, sib), ..self }
     }
 
-    /// Which field follows, if it is of one byte.
+    /// Returns the next field, if it has one byte.
     fn next(self) -> Option<Next> {
         match self {
             Follows { mod_rm: true, .. } => Some(Next::ModRm),
@@ -68,7 +68,7 @@ impl Follows {
         }
     }
 
-    /// As a byte of the format.
+    /// Returns the encoding as a byte of the format.
     pub fn to_byte(self) -> u8 {
         u8::from(self.mod_rm)
             | u8::from(self.sib) << 1
@@ -77,7 +77,7 @@ impl Follows {
             | u8::from(self.only_test) << 7
     }
 
-    /// From a byte of the format, unless it says what cannot be.
+    /// Decodes a byte of the format, unless it is invalid.
     pub fn from_byte(byte: u8) -> Option<Follows> {
         Some(Follows {
             mod_rm: byte & 1 != 0,
@@ -90,7 +90,7 @@ impl Follows {
 }
 
 impl Template {
-    /// Prefixes and opcode, and what the opcode says.
+    /// Creates a template from prefixes and opcode, and the opcode's format.
     pub fn new(prefix: &[u8], format: Format) -> Template {
         let Format { mod_rm, operand, only_test } = format;
         let follows = Follows { mod_rm, operand, only_test, ..Follows::default() };

@@ -1,4 +1,4 @@
-//! Ids and ranges of a graph: each has to lie within the list that it indexes.
+//! Ids and ranges of a graph: each must be within the list that it indexes.
 
 use std::ops::Range;
 
@@ -6,17 +6,17 @@ use super::{Broken, Verdict, Verifier};
 use crate::graph::{Counters, Dest, Node, NodeKind, Role, SymbolPlace, Target, Terminator};
 use crate::index::{NodeId, TableId};
 
-/// What has an id or a range that is checked. It is named by its kind, because the name of a node is found by following
-/// ids.
+/// The owner of an id or a range that is checked. It is described by its kind, because finding the name of a node
+/// requires valid ids.
 struct Owner<'g> {
-    /// The node that an error names: the owner if that is a node, else the one that the owner names.
+    /// The node that an error names: the owner if it is a node, else a node that the owner refers to.
     node: NodeId,
     /// Its kind and, except for nodes, its name.
     name: &'g str,
 }
 
 impl Verifier<'_> {
-    /// Every id is the number of an entry of its list, every node's range of bytes or references lies within the arena,
+    /// Every id is the number of an entry of its list, every node's range of bytes or references is within the arena,
     /// and every function has a block.
     pub(super) fn ids(&self) -> Verdict {
         let graph = self.graph;
@@ -138,7 +138,7 @@ impl Verifier<'_> {
         self.id(owner, what, node.get(), self.graph.nodes.len())
     }
 
-    /// Whether an id, of which `what` says what it is for, is below the length of its list.
+    /// Checks that an id, described by `what`, is below the length of its list.
     fn id(&self, owner: &Owner<'_>, what: &str, id: usize, length: usize) -> Verdict {
         match id < length {
             true => Ok(()),

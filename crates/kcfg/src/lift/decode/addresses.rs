@@ -1,4 +1,4 @@
-//! What instructions compute addresses from: literals near by, and values that code puts on the stack to return to.
+//! Sources of computed addresses: nearby literals, and return addresses that code puts on the stack.
 
 use kelf::Object;
 use kisa::{BranchKind, Effect, Flow, Rewritable};
@@ -8,8 +8,8 @@ use crate::lift::instructions::{DataKind, slot_value};
 use crate::special::is_retpoline;
 
 impl CodeSection {
-    /// Collects what the instructions refer to near by. A literal outside of its function keeps both in place, and so does
-    /// a table of distances if a slot of it leads out of its function.
+    /// Collects the nearby places that instructions refer to. A literal outside of its function keeps both in place,
+    /// and so does a table of distances with a slot that leads out of its function.
     pub(super) fn collect_literals(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
         for placed in &self.insns {
             let bytes = &section.data[placed.offset as usize..placed.end() as usize];
@@ -38,10 +38,9 @@ impl CodeSection {
         }
     }
 
-    /// Finds the jumps by a table of addresses among the instructions: of ARM code, one that finds it by its own
-    /// address; of Thumb code, one directly behind the instruction that computes the address of the table, unless
-    /// something else leads there. The target of such a jump is a word of the data at that address, which has a
-    /// relocation.
+    /// Finds the jumps through a table of addresses among the instructions. In ARM code, such a jump finds the table by
+    /// its own address; in Thumb code, it directly follows the instruction that computes the address of the table, and
+    /// nothing else leads to it. Its target is a word of the data at that address, which has a relocation.
     fn collect_table_jumps(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
         let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
         let mut before: Option<&PlacedInsn> = None;
@@ -70,7 +69,7 @@ impl CodeSection {
         }
     }
 
-    /// The literals whose value is only passed on to other functions, in order.
+    /// Returns the literals whose value is only passed to other functions, in order.
     fn addresses_passed_on(&self, isa: &dyn Rewritable, section: &kelf::Section<'_>) -> Vec<u32> {
         let mut passed: Vec<(u32, bool)> = Vec::with_capacity(self.literals.len());
         for &(at, target) in &self.literals {
@@ -82,8 +81,8 @@ impl CodeSection {
         literals.filter(|loads| loads.iter().all(|load| load.1)).map(|loads| loads[0].0).collect()
     }
 
-    /// Finds the jumps to retpolines, which compilers emit for computed jumps, and the returns by which `asm` jumps to an
-    /// address that it has put on the stack.
+    /// Finds the jumps to retpolines, which compilers emit for computed jumps, and the returns by which `asm` jumps to
+    /// an address that it has put on the stack.
     pub(super) fn collect_computed_jumps(
         &mut self,
         isa: &dyn Rewritable,
@@ -107,7 +106,7 @@ impl CodeSection {
     }
 }
 
-/// Whether the value that the first instruction loads goes nowhere but into a call, as an argument.
+/// Whether the value that the first instruction loads is only used as an argument of a call.
 fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &[PlacedInsn]) -> bool {
     let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
     let mut effects = Vec::new();
@@ -146,8 +145,8 @@ fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &
     false
 }
 
-/// Whether the instructions in front of the last, a return, store its target on the stack. Compilers never do that: they
-/// pop what they have pushed before they return.
+/// Whether the instructions before the last, a return, store its target on the stack. Compilers never do that: they pop
+/// everything they have pushed before they return.
 fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) -> bool {
     let stack = isa.stack_pointer();
     let mut effects = Vec::new();

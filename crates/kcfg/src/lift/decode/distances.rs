@@ -1,11 +1,11 @@
 //! Addresses of functions that code of 32-bit ARM computes by a distance from itself.
 //!
-//! Position-independent code adds the program counter to a literal, or to a number that `movw` and `movt` make. For a function of
-//! the same section, the assembler settles that number, and no relocation names the function. The functions in between then
-//! have to stay where they are, and together. Which number an instruction adds is not followed: each number of the function
-//! that has no relocation is a candidate.
+//! Position-independent code adds the program counter to a literal, or to a number made by `movw` and `movt`. For a
+//! function of the same section, the assembler fills in that number, and no relocation names the function. The
+//! functions in between must then keep their places, together. The values are not followed: each number of the function
+//! without a relocation is a candidate.
 //!
-//! Clang's position-independent ARM code jumps by a table of such numbers among its instructions (`adr r2, table`,
+//! Clang's position-independent ARM code jumps through a table of such numbers among its instructions (`adr r2, table`,
 //! `ldr r0, [r2, r0, lsl #2]`, `add pc, r2, r0`). A function with a computed jump is opaque if a number in it may be
 //! the distance of one of its own instructions.
 
@@ -15,12 +15,12 @@ use rustc_hash::FxHashMap;
 use super::{CodeSection, Span, reloc_at};
 use crate::lift::mapping::{Content, Mapping};
 
-/// Bytes of a literal that holds a distance.
+/// Size in bytes of a literal that holds a distance.
 const WORD: u32 = 4;
 
 impl CodeSection {
-    /// Collects the places outside of a function that its instructions may compute by a distance, and the functions that
-    /// may compute a place in themselves.
+    /// Collects the places outside of a function that its instructions may compute by a distance, and the functions
+    /// that may compute a place in themselves.
     pub(super) fn collect_distances(
         &mut self,
         isa: &dyn Rewritable,
@@ -63,7 +63,7 @@ impl CodeSection {
         self.distances = distances;
     }
 
-    /// The numbers without a relocation among the data of a span and in its instructions.
+    /// Returns the numbers without a relocation among the data of a span and in its instructions.
     fn numbers(
         &self,
         isa: &dyn Rewritable,
@@ -99,7 +99,7 @@ impl CodeSection {
         numbers
     }
 
-    /// The places outside of functions in a range of offsets that their instructions may compute by a distance.
+    /// Returns the outside places that instructions of the functions in a range of offsets may compute by a distance.
     pub(super) fn distances_in(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
         let from = self.distances.partition_point(|&(at, _)| at < start);
         let inside = self.distances[from..].iter().take_while(move |&&(at, _)| at < end);

@@ -1,4 +1,4 @@
-//! Cuts a section of code into functions and what lies between them.
+//! Splits a section of code into functions and the code between them.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use crate::lift::alignment;
 use crate::lift::mapping::{Content, Mapping};
 use crate::lower::OUTLINED;
 
-/// A range of code that is lifted as one function: that of a function symbol, or code between functions.
+/// A range of code that is lifted as one function: that of a function symbol, or the code between functions.
 pub(in crate::lift) struct Span {
     pub start: u32,
     pub end: u32,
-    /// Where the function begins, behind data that belongs to it.
+    /// The start of the function, after data that belongs to it.
     pub entry: u32,
     /// Alignment in bytes.
     pub align: u32,
@@ -24,16 +24,15 @@ pub(in crate::lift) struct Span {
     pub encoding: Encoding,
     /// Whether it begins with data.
     pub data: bool,
-    /// Why it has to stay whole, if it has to.
+    /// The reason why it is opaque, if it is.
     pub opaque: Option<&'static str>,
-    /// The object lists it as carried whole. It is then not decoded, and has a relocation for every reference that leaves
-    /// it.
+    /// The object lists it as opaque. It is then not decoded, and has a relocation for every reference that leaves it.
     pub carried: bool,
-    /// An earlier rewriting outlined it, or something in it ([`crate::graph::Function::is_outlined`]).
+    /// An earlier rewrite outlined it, or a part of it ([`crate::graph::Function::is_outlined`]).
     pub outlined: bool,
 }
 
-/// Cuts a section at its function symbols and at the parts that were carried whole.
+/// Splits a section at its function symbols and at its opaque parts.
 pub(super) fn spans<'o>(
     isa: &dyn Rewritable,
     section: &kelf::Section<'_>,
@@ -47,7 +46,7 @@ pub(super) fn spans<'o>(
         .map(|symbol| (symbol.value, symbol.value.saturating_add(symbol.size), symbol.name == OUTLINED))
         .filter(|&(start, end, _)| start < u64::from(size) && end <= u64::from(size))
         .map(|(start, end, outlined)| (start as u32, end as u32, None, outlined));
-    // An object that lists what it carries whole says of all data before functions what it belongs to.
+    // An object that lists its opaque code gives the owner of all data before functions.
     let is_compiled = carried.is_none();
     let carried = carried
         .unwrap_or_default()
@@ -60,7 +59,7 @@ pub(super) fn spans<'o>(
     let mut at = 0;
     for (start, end, reason, outlined) in parts {
         if let Some(last) = spans.last_mut().filter(|_| start < at) {
-            // An alias, or a symbol inside the function in front.
+            // An alias, or a symbol inside the previous function.
             last.outlined |= outlined;
             if reason.is_some() {
                 (last.end, last.opaque, last.carried) = (last.end.max(end), reason, true);
@@ -104,11 +103,12 @@ pub(super) fn spans<'o>(
     spans
 }
 
-/// Reason: data lies directly before the function, and may be read by its distance from the function. LLVM's prefix data
-/// identifies the type of a function to its callers (`-fsanitize=kcfi`); GCC puts the name there (`-mpoke-function-name`).
-const PREFIX: &str = "data or code without a name in front of the function";
+/// Reason: data directly before the function, which may be read by its distance from the function. LLVM's prefix data
+/// identifies the type of a function to its callers (`-fsanitize=kcfi`); GCC puts the name there
+/// (`-mpoke-function-name`).
+const PREFIX: &str = "data or code without a name before the function";
 
-/// The least size in bytes of data in front of a function that no alignment explains.
+/// Minimum size in bytes of data before a function that alignment does not explain.
 const PREFIX_SIZE: u32 = 4;
 
 /// Returns the code or data between two functions, or after the last one; `None` for padding.
@@ -131,8 +131,7 @@ fn gap(
     if bytes.is_empty() || !relocated && !is_prefix && is_padding(isa, encoding, bytes) {
         return None;
     }
-    // `asm` at the top level of a C file. Only the out-of-line part of `static_cpu_has()` is known to be
-    // ordinary code.
+    // Top-level `asm` of a C file. Only the out-of-line part of `static_cpu_has()` is known to be ordinary code.
     let opaque = (section.name != ".altinstr_aux").then_some(NO_FUNCTION);
     let align = alignment(section.align, start);
     let data = is_data(mapping.pieces(start..end).next(), 0);

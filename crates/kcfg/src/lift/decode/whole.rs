@@ -1,4 +1,4 @@
-//! Which code is carried whole, and which functions have to stay together because of that.
+//! Finds opaque code, and the functions that must stay together because of it.
 
 use std::ops::RangeInclusive;
 
@@ -11,7 +11,7 @@ use crate::lift::instructions::{DataKind, UNKNOWN_TABLE};
 use crate::lift::mapping::content_behind;
 
 impl CodeSection {
-    /// Adds a reference to the code at `offset`, where a block then has to begin.
+    /// Adds a reference to the code at `offset`, where a block must then begin.
     pub fn add_reference(&mut self, offset: u32) {
         let Some(span) = self.span_containing(offset) else {
             self.add_reference_to_padding(offset);
@@ -27,9 +27,8 @@ impl CodeSection {
         }
     }
 
-    /// Makes code opaque that has a label of `asm`. Compilers give functions a type; a label without one is from inline
-    /// `asm`, or, where a function begins, from `asm` at the top level of the file, which may compute distances between
-    /// labels.
+    /// Makes code with a label of `asm` opaque. Compilers give functions a type. A label without a type is from inline
+    /// `asm`, or, at the start of a function, from top-level `asm`, which may compute distances between labels.
     pub(super) fn add_label(&mut self, machine: Machine, symbol: &Symbol<'_>) {
         if self.trampolines || !is_assembler_label(machine, symbol) {
             return;
@@ -43,9 +42,9 @@ impl CodeSection {
         }
     }
 
-    /// Adds the numbers that data made by `asm` holds beside the address of a function's entry. A number that, as an
-    /// offset from the entry, leads to an instruction or to the end of the function may be a distance that the assembler
-    /// computed, as in `struct rseq_cs` (include/uapi/linux/rseq.h in the kernel).
+    /// Adds the numbers next to the address of a function's entry in data made by `asm`. A number that is the offset of
+    /// an instruction, or of the end of the function, may be a distance that the assembler computed, as in `struct
+    /// rseq_cs` (include/uapi/linux/rseq.h in the kernel).
     pub fn add_numbers(&mut self, entry: u32, numbers: &[u32]) {
         let Some(span) = self.span_containing(entry).filter(|&span| self.spans[span].start == entry) else {
             return;
@@ -57,16 +56,16 @@ impl CodeSection {
                 || self.insn_containing(behind).is_some_and(|placed| placed.offset == behind) && number < rest
         };
         if numbers.iter().any(is_distance) {
-            self.make_opaque(span, "a distance beside its address");
+            self.make_opaque(span, "a distance next to its address");
         }
     }
 
-    /// Adds a call of the code at `offset`; `caller` is the offset of the call, if it is in this section. Compilers call
-    /// functions; a call into the middle of one is from `asm` that pops its return address and computes with it, or
-    /// overwrites it (the inline form of a retpoline).
+    /// Adds a call of the code at `offset`; `caller` is the offset of the call, if it is in this section. Compilers
+    /// call functions. A call into the middle of one is from `asm` that pops its return address and computes with it,
+    /// or overwrites it (the inline form of a retpoline).
     pub fn add_call(&mut self, caller: Option<u32>, offset: u32) {
         self.add_reference(offset);
-        // Functions that were carried together are one span. The object lists which of their callers were carried, too.
+        // Functions that became opaque together are one span. The object also lists their opaque callers.
         let into_middle = |span: &Span| ![span.start, span.entry].contains(&offset) && !span.carried;
         let Some(callee) = self.span_containing(offset).filter(|&span| into_middle(&self.spans[span])) else {
             return;
@@ -78,9 +77,10 @@ impl CodeSection {
         }
     }
 
-    /// Adds a reference into the padding between functions. The padding may belong to the function behind it (`nop`s to be
-    /// patched: `-fpatchable-function-entry`), the reference may be to the end of the function in front, or to its address
-    /// with a number added, or the padding may be data. So the padding and both functions become one opaque span.
+    /// Adds a reference into the padding between functions. The padding may belong to the next function (`nop`s to be
+    /// patched: `-fpatchable-function-entry`), the reference may be to the end of the previous function, or to its
+    /// address plus a number, or the padding may be data. The padding and both functions therefore become one opaque
+    /// span.
     fn add_reference_to_padding(&mut self, offset: u32) {
         let behind = self.spans.partition_point(|span| span.start <= offset);
         if behind == self.spans.len() {
@@ -92,17 +92,17 @@ impl CodeSection {
         self.merge(first, behind, "a reference into padding");
     }
 
-    /// Makes a span opaque, for the first reason that is given.
+    /// Makes a span opaque; keeps the first reason.
     pub fn make_opaque(&mut self, span: usize, reason: &'static str) {
         self.spans[span].opaque.get_or_insert(reason);
     }
 
-    /// Sorts the leaders, and merges opaque spans with those that they are inseparable from.
+    /// Sorts the leaders, and merges opaque spans with the spans that must stay with them.
     pub fn settle(&mut self) {
         self.leaders.sort_unstable();
         self.leaders.dedup();
         let mut fields = std::mem::take(&mut self.refers_to_itself);
-        // `_THIS_IP_` of the kernel: no distance is added to it here.
+        // `_THIS_IP_` of the kernel: the function adds no distance to it.
         fields.retain(|field| self.passed_on.binary_search(field).is_err());
         fields.dedup_by_key(|offset| self.span_containing(*offset));
         for offset in fields {
@@ -134,8 +134,8 @@ impl CodeSection {
         }
     }
 
-    /// The spans that must keep their places relative to an opaque one, itself included: the targets of its short
-    /// branches, and the one that it falls through into. `None` if it can be moved by itself.
+    /// Returns the spans that must keep their places relative to an opaque one, including itself: the targets of its
+    /// short branches, and the one that it falls through into. `None` if it can move alone.
     fn inseparable_from(&self, index: usize) -> Option<RangeInclusive<usize>> {
         let span = self.spans.get(index).filter(|span| span.opaque.is_some())?;
         let exits = self.short_exits(span.start, span.end).chain(self.far_literals(span.start, span.end));
@@ -153,7 +153,7 @@ impl CodeSection {
         (first < last).then_some(first..=last)
     }
 
-    /// Makes one opaque span of those from `first` to `last`.
+    /// Merges the spans from `first` to `last` into an opaque one.
     pub fn merge(&mut self, first: usize, last: usize, reason: &'static str) {
         let end = self.spans[last].end;
         let align = self.spans[first..=last].iter().map(|span| span.align).max();
@@ -171,7 +171,7 @@ impl CodeSection {
         self.short_exits(start, end).next().is_some()
     }
 
-    /// The targets of the branches with a field of less than 4 bytes that leave `start..end`.
+    /// Returns the targets of the branches with a field of less than 4 bytes that leave `start..end`.
     fn short_exits(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
         let from = self.insns.partition_point(|placed| placed.offset < start);
         let inside = self.insns[from..].iter().take_while(move |placed| placed.offset < end);
@@ -183,7 +183,7 @@ impl CodeSection {
         })
     }
 
-    /// The places outside of `start..end` that its literals are at.
+    /// Returns the places outside of `start..end` of its literals.
     fn far_literals(&self, start: u32, end: u32) -> impl Iterator<Item = u32> {
         let targets = self.literals_in(start..end).map(|&(_, target)| target);
         targets.filter(move |target| !(start..end).contains(target))
@@ -196,7 +196,7 @@ impl CodeSection {
         };
         let is_one_of = |offsets: &[u32], placed: &PlacedInsn| offsets.binary_search(&placed.offset).is_ok();
         let by_addresses = |placed: &PlacedInsn| {
-            // Nothing else leads to it, with another address of a table.
+            // Nothing else leads to it with another table address.
             let alone = is_one_of(&self.fixed_tables, placed) || !is_one_of(&self.leaders, placed);
             alone && is_one_of(&self.table_jumps, placed)
         };
@@ -209,11 +209,11 @@ impl CodeSection {
     }
 }
 
-/// Why the code of a file is opaque that may compute distances between labels.
+/// Reason for opaque code of a file that may compute distances between labels.
 pub(in crate::lift) const LABELS: &str = "labels of top-level asm";
 
-/// Whether a symbol is a label of `asm`: it has no type. The only labels without a type that compilers put into the symbol
-/// table are `.L` labels that a relocation refers to.
+/// Whether a symbol is a label of `asm`: it has no type. The only untyped labels that compilers put into the symbol
+/// table are `.L` labels with a relocation.
 pub(in crate::lift) fn is_assembler_label(machine: Machine, symbol: &Symbol<'_>) -> bool {
     symbol.kind == STT_NOTYPE
         && content_behind(machine, symbol.name).is_none()
@@ -222,7 +222,7 @@ pub(in crate::lift) fn is_assembler_label(machine: Machine, symbol: &Symbol<'_>)
         && matches!(symbol.place, Place::Section(_))
 }
 
-/// Whether an instruction at the end of a function may fall through into what lies behind the function. A compiled
+/// Whether an instruction at the end of a function may fall through into the code after the function. A compiled
 /// function ends with a call or a trap only if control does not return. A hand-written function may continue in the
 /// next one, if that is `adjacent`.
 pub(in crate::lift) fn may_fall_through(flow: Flow, adjacent: bool) -> bool {

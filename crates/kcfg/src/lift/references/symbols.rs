@@ -1,4 +1,4 @@
-//! Symbols of the objects become symbols of the graph, with their places.
+//! Turns symbols of the objects into symbols of the graph, with their places.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ impl<'p> Connector<'_, 'p> {
                         let Some((node, offset)) = self.lifted.locate(id, symbol.value as i64) else {
                             continue;
                         };
-                        // Lowering makes mapping symbols anew, except for code that is carried whole.
+                        // Lowering creates mapping symbols anew, except for opaque code.
                         let whole = self.lifted.graph.chunk(node).is_some_and(|chunk| chunk.code);
                         if content_behind(self.program.machine, symbol.name).is_some() && !whole {
                             continue;
@@ -81,7 +81,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Adds the undefined symbols of objects that no relocation refers to: the linker links members of libraries that
+    /// Adds the undefined symbols of objects that no relocation refers to: the linker adds members of libraries that
     /// define them.
     pub(super) fn declare_undefined(&mut self) {
         for (i, input) in self.program.objects.iter().enumerate() {
@@ -97,7 +97,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Notes which sections belong to a COMDAT group, so that the final link still drops their twins.
+    /// Records the sections of each COMDAT group, so that the final link still drops their duplicates.
     pub(super) fn groups(&mut self) {
         for (i, input) in self.program.objects.iter().enumerate() {
             let object_index = ObjectIndex::from(i);
@@ -115,8 +115,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// A function, or code that stays whole, is named by the first symbol at its start, a global one
-    /// before a local one.
+    /// Names a function, or opaque code, by the first symbol at its start, a global one before a local one.
     fn name_code(&mut self, id: SymbolId) {
         let graph = &mut self.lifted.graph;
         let symbol = &graph.symbols[id.get()];
@@ -143,7 +142,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// Adds a mapping symbol to each function that is carried whole and does not begin with one.
+    /// Adds a mapping symbol to each opaque function that does not begin with one.
     pub(super) fn mark_encodings(&mut self) {
         if self.program.machine != Machine::Arm {
             return;
@@ -163,7 +162,7 @@ impl<'p> Connector<'_, 'p> {
         }
     }
 
-    /// The symbol of a global name; one that no object defines is added now.
+    /// Returns the symbol of a global name, and adds it if no object defines it.
     pub(super) fn global(&mut self, global: GlobalIndex) -> SymbolId {
         if let Some(&id) = self.globals.get(&global) {
             return id;
@@ -198,7 +197,7 @@ impl<'p> Connector<'_, 'p> {
         id
     }
 
-    /// A symbol for a place.
+    /// Returns a symbol for a place.
     pub(super) fn place_symbol(&mut self, node: NodeId, offset: u32) -> SymbolId {
         if let Some(&id) = self.places.get(&(node, offset)) {
             return id;
@@ -217,7 +216,8 @@ impl<'p> Connector<'_, 'p> {
     }
 }
 
-/// The file name of an object, which GNU ld uses as the source file of local symbols of an object without `STT_FILE`.
+/// Returns the file name of an object, which GNU ld uses as the source file of local symbols of an object without
+/// `STT_FILE`.
 fn member_name(object: &str) -> &str {
     let path = object.trim_end_matches(')');
     path.rsplit(['/', '(']).next().unwrap_or(path)

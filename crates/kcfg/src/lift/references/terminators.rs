@@ -1,4 +1,4 @@
-//! How each block ends.
+//! Sets the terminator of each block.
 
 use kisa::{BranchKind, Flow};
 
@@ -81,7 +81,7 @@ impl Connector<'_, '_> {
             }
             None => {
                 let (target, offset) =
-                    self.lifted.locate(id, i64::from(target)).expect("planning saw every target");
+                    self.lifted.locate(id, i64::from(target)).expect("planning included every target");
                 (Target::Node(target), offset)
             }
         };

@@ -1,4 +1,4 @@
-//! Which bytes are proved to belong to the variable that a reference is to.
+//! Proves which bytes belong to the variable that a reference is to.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::index::NodeId;
 use crate::lift::bounds;
 use kisa::{Address, Effect, MemoryOperand, Reg, Value};
 
-/// What is proved about a reference, in offsets in bytes from the start of its target.
+/// A proved fact about a reference, in offsets in bytes from the start of its target.
 pub(in crate::lift) enum Claim {
     /// It accesses these bytes, which belong to one variable.
     Access(Range<i64>),
@@ -24,7 +24,7 @@ pub(in crate::lift) enum Claim {
 }
 
 impl Claim {
-    /// The same claim, relative to the start of the section, in which its target is at `offset`.
+    /// Returns the same claim, relative to the start of the section, in which its target is at `offset`.
     pub fn at(self, offset: u32) -> Claim {
         let by = i64::from(offset);
         match self {
@@ -50,7 +50,7 @@ impl<'g> Prover<'g> {
         Prover { graph, predecessors: Predecessors::of(graph), dominators: Dominators::of(graph) }
     }
 
-    /// What is proved about a reference of this node.
+    /// Returns the proved fact about a reference of this node.
     pub fn claim(&self, node: NodeId, reference: &Ref) -> Claim {
         if self.graph.block(node).is_some() {
             return self.code(node, reference).unwrap_or(Claim::Unknown);
@@ -63,7 +63,7 @@ impl<'g> Prover<'g> {
     }
 
     fn code(&self, node: NodeId, reference: &Ref) -> Option<Claim> {
-        // What becomes of an address there, the functions say that call it.
+        // The functions that call it determine what happens to an address there.
         if self.graph.is_outlined(node) {
             return None;
         }
@@ -119,10 +119,10 @@ impl<'g> Prover<'g> {
         Some(Claim::Access(start..last.checked_add(width)?))
     }
 
-    /// The least and the greatest value, in bytes, of base and index of an operand when its block runs for the first time
-    /// (the first iteration of a loop). The bytes accessed then belong to the same variable as those accessed later.
-    /// Predecessors that the block dominates (the back edges of a loop) run only later; for each of the others, the value
-    /// has to be known.
+    /// Returns the least and the greatest value, in bytes, of base and index of an operand when its block first runs
+    /// (the first iteration of a loop). The bytes accessed then belong to the same variable as the bytes accessed
+    /// later. Predecessors that the block dominates (the back edges of a loop) run only later; for each of the others,
+    /// the value must be known.
     fn first_indices(&self, node: NodeId, number: usize, address: &Address) -> Option<(i64, i64)> {
         let before = self.graph.effects(node)[..number].to_vec();
         if let Some(index) = known_index(&before, address) {
@@ -133,7 +133,7 @@ impl<'g> Prover<'g> {
             if self.dominators.dominates(node, previous) {
                 continue;
             }
-            // The registers after a call, and after code that is patched, are not known.
+            // The registers after a call, and after patched code, are unknown.
             let end = &self.graph.block(previous)?.end;
             if !matches!(end, Terminator::FallThrough(_) | Terminator::Jump(_) | Terminator::Branch { .. }) {
                 return None;
@@ -146,12 +146,12 @@ impl<'g> Prover<'g> {
         found
     }
 
-    /// The claim for a field that is not the displacement of an operand: the instruction moves, stores or compares the
-    /// address itself.
+    /// Returns the claim for a field that is not the displacement of an operand: the instruction moves, stores or
+    /// compares the address itself.
     fn immediate(&self, node: NodeId, number: usize, reference: &Ref, effects: &[Effect]) -> Option<Claim> {
         let is_symbol = |value: Value| matches!(value, Value::Symbol { .. });
         let mentions = |effect: &&Effect| effect.operands().any(is_symbol);
-        // A pointer in memory is compared with it. (In a register, both may be loop-internal addresses outside of their
+        // A comparison with a pointer in memory. (In a register, both may be loop-internal addresses outside of their
         // object.)
         if let [Effect::Compare { left: Value::Load { from, .. }, right, .. }] = effects[..]
             && is_symbol(right)
@@ -172,12 +172,12 @@ impl<'g> Prover<'g> {
             }
             _ => return None,
         };
-        // Accesses from the pointer without an index are to the variable.
+        // Accesses through the pointer without an index are to the variable.
         let start = reference.addend;
         match escapes.iter().map(|range| (range.start, range.end)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
         {
             Some((first, last)) => {
-                // With the byte at the pointer itself, by which the variable is found.
+                // Include the byte at the pointer itself, which identifies the variable.
                 Some(Claim::Access(start.checked_add(first.min(0))?..start.checked_add(last.max(1))?))
             }
             None => Some(Claim::Pointer(start)),
@@ -185,7 +185,7 @@ impl<'g> Prover<'g> {
     }
 }
 
-/// The value in bytes of base and index of an address behind these instructions, if both are constants.
+/// Returns the value in bytes of base and index of an address after these instructions, if both are constants.
 fn known_index(effects: &[Vec<Effect>], address: &Address) -> Option<i64> {
     let base = address.base.map_or(Some(0), |reg| last_constant(effects, reg))?;
     let index = address
@@ -194,7 +194,7 @@ fn known_index(effects: &[Vec<Effect>], address: &Address) -> Option<i64> {
     Some(base + index)
 }
 
-/// The value of a register behind these instructions, if their last write to it is a constant of 32 bits.
+/// Returns the value of a register after these instructions, if their last write to it is a 32-bit constant.
 fn last_constant(effects: &[Vec<Effect>], reg: Reg) -> Option<i64> {
     let writes = |effect: &&Effect| {
         effect.registers_written() >> reg.0 & 1 != 0 || matches!(effect, Effect::SystemCall { .. })

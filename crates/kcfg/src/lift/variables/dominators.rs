@@ -1,4 +1,4 @@
-//! Predecessors and dominators of basic blocks, found backwards from one block at a time.
+//! Predecessors and dominators of basic blocks, computed backwards from one block at a time.
 
 use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -7,14 +7,14 @@ use crate::edges::for_each_successor;
 use crate::graph::{Graph, Role, SymbolPlace};
 use crate::index::NodeId;
 
-/// The largest number of blocks that one query visits; beyond it, nothing dominates.
+/// Maximum number of blocks that one query visits; beyond it, nothing dominates.
 const MAX_BLOCKS: usize = 200;
 
 /// The data about live blocks that queries for dominators need.
 pub(super) struct Dominators {
     /// For each block, the blocks whose terminators lead to it.
     predecessors: FxHashMap<NodeId, Vec<NodeId>>,
-    /// Nodes with predecessors that are not known, because a reference or a symbol names their first byte.
+    /// Nodes with unknown predecessors, because a reference or a symbol names their first byte.
     named: FixedBitSet,
 }
 
@@ -45,13 +45,13 @@ impl Dominators {
         dominators
     }
 
-    /// All predecessors of a block; `None` if it may have others, or has none.
+    /// Returns all predecessors of a block; `None` if it may have others, or has none.
     pub fn predecessors(&self, node: NodeId) -> Option<&[NodeId]> {
         let predecessors = self.predecessors.get(&node)?;
         (!self.named.contains(node.get())).then_some(predecessors)
     }
 
-    /// Whether `node` dominates `later`: every path to `later` goes through `node`. `false` also where a search of
+    /// Whether `node` dominates `later`: every path to `later` contains `node`. Also `false` if a search of
     /// [`MAX_BLOCKS`] does not prove it.
     pub fn dominates(&self, node: NodeId, later: NodeId) -> bool {
         let (mut seen, mut worklist) = (FxHashSet::default(), vec![later]);

@@ -1,11 +1,11 @@
 /*!
-The fate of an address in a register.
+The uses of an address in a register.
 
-From the instruction that loads it, the address is followed forward along every path, through copies. A path
-ends well where the address is overwritten, passed to a function, returned, or reaches memory at a fixed
-distance: what it touches there belongs to the variable that is meant, whatever becomes of the address
-later. On the way it may be stored outside of the frame and compared with null. Anything else (arithmetic, a
-comparison, an index, a place in the frame, where a later load would lose it) ends the search without a proof.
+From the instruction that loads it, the address is followed forward along every path, through copies. A path is
+complete when the address is overwritten, passed to a function, returned, or used to access memory at a fixed distance:
+the accessed memory belongs to the intended variable, whatever happens to the address later. Until then, the address
+may be stored outside of the frame and compared with null. Anything else ends the search without a proof: arithmetic, a
+comparison, an index, or a store in the frame, where a later load would lose it.
 */
 
 use std::ops::Range;
@@ -18,11 +18,11 @@ use crate::instructions::Instruction;
 use kflow::{Transfer, apply};
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, Rewritable, Value};
 
-/// How many blocks to follow an address through.
+/// Maximum number of blocks to follow an address through.
 const MAX_BLOCKS: usize = 100;
 
-/// The bytes, relative to the address, that are reached through it; `None` if it goes where it cannot be
-/// followed. `number` is the instruction of the block that loads it into `reg`.
+/// Returns the bytes, relative to the address, that are accessed through it; `None` if the address cannot be followed.
+/// `number` is the instruction of the block that loads it into `reg`.
 pub(super) fn accesses(graph: &Graph, node: NodeId, number: usize, reg: Reg) -> Option<Vec<Range<i64>>> {
     let mut search = Search { graph, isa: graph.isa(), seen: FxHashSet::default(), accesses: Vec::new() };
     let mut pending = vec![(node, number + 1, 1u64 << reg.0)];
@@ -41,8 +41,8 @@ pub(super) fn accesses(graph: &Graph, node: NodeId, number: usize, reg: Reg) -> 
     Some(search.accesses)
 }
 
-/// Whether a store of the block puts its value where other functions find it: anywhere but in the frame, or
-/// on the stack as an argument (`push`).
+/// Whether a store of the block makes its value accessible to other functions: anywhere but in the frame, or on the
+/// stack as an argument (`push`).
 pub(super) fn leaves_frame(graph: &Graph, node: NodeId, to: &Address, effects: &[Effect]) -> bool {
     let stack = graph.isa().stack_pointer();
     let pushes = effects.iter().any(|effect| match effect {
@@ -62,7 +62,7 @@ fn is_frame_pointer(graph: &Graph, node: NodeId, reg: Reg) -> bool {
         _ => false,
     };
     let function = &graph.functions[block.function.get()];
-    // A cold part shares the frame of the function that it was cut from.
+    // A cold part shares the frame of its function.
     if function.name.contains(".cold") {
         return true;
     }
@@ -77,8 +77,7 @@ struct Search<'g> {
 }
 
 impl Search<'_> {
-    /// Follows the address through a block, from instruction `from` on; gives the registers that hold it at
-    /// the end.
+    /// Follows the address through a block, from instruction `from` on; returns the registers that hold it at the end.
     fn block(&mut self, node: NodeId, from: usize, mut held: u64) -> Option<u64> {
         for instruction in self.graph.instructions(node)?.iter().skip(from) {
             if held == 0 {
@@ -91,7 +90,7 @@ impl Search<'_> {
 
     fn instruction(&mut self, node: NodeId, instruction: &Instruction, held: u64) -> Option<u64> {
         let Instruction { bytes, address, effects, fields, .. } = instruction;
-        // A string instruction reaches memory there, unless it is told to do so no times.
+        // A string instruction accesses memory there, unless its count is 0.
         if self.isa.string_registers(bytes) & held != 0 {
             return Some(0);
         }
@@ -116,12 +115,12 @@ impl Search<'_> {
             is_lost: false,
         };
         effects.iter().for_each(|effect| apply(&mut holders, effect));
-        // A use that is not followed.
+        // An unsupported use.
         let lost = holders.is_lost || read & !holders.followed != 0;
         (!lost).then_some(holders.after)
     }
 
-    /// Goes on behind a block that ends with the address in the registers `held`.
+    /// Continues after a block that ends with the address in the registers `held`.
     fn successors(&self, node: NodeId, held: u64, pending: &mut Vec<(NodeId, usize, u64)>) -> Option<()> {
         let graph = self.graph;
         let kept = held & !self.isa.call_clobbered();
@@ -134,10 +133,10 @@ impl Search<'_> {
                 self.jump(node, taken, held, &mut go)?;
                 go(*next, held);
             }
-            // Code that was outlined is part of the function, and not followed.
+            // Outlined code is part of the function, and not followed.
             Terminator::Call { .. } if graph.calls_outlined(node) => return None,
-            // A compiler that knows the callee may keep values in registers that the callee could change but
-            // does not (`-fipa-ra`).
+            // A compiler that knows the callee may keep values in registers that the callee could change but does not
+            // (`-fipa-ra`).
             Terminator::Call { next } | Terminator::IndirectCall { next } => {
                 next.iter().for_each(|&next| go(next, held));
             }
@@ -147,24 +146,24 @@ impl Search<'_> {
                 }
             }
             Terminator::Trap { next } => next.iter().for_each(|&next| go(next, held)),
-            // To another function, if all that belongs to the caller has been given back to it; else a computed
-            // `goto`, or a `switch` that is not resolved.
+            // A tail call, if everything that belongs to the caller has been restored; else a computed `goto`, or an
+            // unresolved `switch`.
             Terminator::IndirectJump if kept != 0 || graph.table_index(node).is_some() => return None,
             Terminator::IndirectJump | Terminator::Return | Terminator::Unreachable => {}
-            // Code that is patched may do anything.
+            // Patched code may do anything.
             Terminator::Patched { .. } | Terminator::Conditional { .. } => return None,
         }
         Some(())
     }
 
-    /// A jump within the function goes on; one to another function passes the address. The cold part of a
-    /// function is no other function.
+    /// Follows a jump within the function; a jump to another function passes the address. The cold part of a function
+    /// is not another function.
     fn jump(&self, node: NodeId, dest: &Dest, held: u64, go: &mut impl FnMut(NodeId, u64)) -> Option<()> {
         let graph = self.graph;
         let leaves = held & !self.isa.call_clobbered() == 0;
         let block = graph.resolve_node(dest.target).and_then(|to| Some((to, graph.block(to)?)));
         let Some((to, block)) = block else {
-            // To hand-written code by name, or to a part of the function that was not understood.
+            // To hand-written code by name, or to an opaque part of the function.
             return (leaves && matches!(dest.target, Target::Symbol(_))).then_some(());
         };
         let function = &graph.functions[block.function.get()];
@@ -174,24 +173,24 @@ impl Search<'_> {
             go(to, held);
             return Some(());
         }
-        // A tail call has given back what belongs to the caller.
+        // A tail call has restored everything that belongs to the caller.
         leaves.then_some(())
     }
 }
 
-/// The registers that hold the address, while an instruction is applied. A value is the register that it is all of the
-/// address from.
+/// The registers that hold the address, while an instruction is applied. The knowledge about a value is the register
+/// from which it copies the whole address, if any.
 struct Holders<F> {
-    /// In front of the instruction, as bits.
+    /// Before the instruction, as bits.
     before: u64,
-    /// Behind it.
+    /// After the instruction.
     after: u64,
-    /// The registers that it reads in ways that are followed.
+    /// The registers that it reads in supported ways.
     followed: u64,
     word: u8,
-    /// Whether what is stored there stays in the frame.
+    /// Whether a store at a place stays in the frame.
     keeps_frame: F,
-    /// The address goes where it is not followed.
+    /// The address is used in an unsupported way.
     is_lost: bool,
 }
 
@@ -232,7 +231,7 @@ impl<F: Fn(&Address) -> bool> Transfer for Holders<F> {
             self.followed |= bit(from);
             self.after |= bit(dst);
         }
-        // A conditional move over it leaves it there.
+        // A conditional move over it may keep it.
         self.followed |= bit(dst);
     }
 
@@ -261,7 +260,7 @@ impl<F: Fn(&Address) -> bool> Transfer for Holders<F> {
         }
     }
 
-    // None of these reads a register in a way that is followed.
+    // None of these reads a register in a supported way.
 
     fn escape(&mut self, _value: Value) {}
 

@@ -1,25 +1,24 @@
 /*!
-Cutting data sections at their variables, where it can be proved right.
+Splits data sections at their variables, where it can be proved correct.
 
 Without `-fdata-sections`, all variables of a source file share a section. One needed variable keeps all of them, and
-every function that one of them points to. The symbol table says where variables begin and end; but a reference to a
-local one is encoded as section plus offset, and a compiler may use an address outside of the variable that the
-reference is to: `table-8(,%eax,8)` for `table[i - 1]`. Without a proof, such a reference would be attached to the
-wrong variable. So every reference into the section has to be *proved* to be to the variable that its offset lies in.
-Three facts prove it ([`claims`]):
+every function that one of them points to. The symbol table gives the boundaries of variables. However, a reference to
+a local variable is encoded as section plus offset, and a compiler may use an address outside of the variable:
+`table-8(,%eax,8)` for `table[i - 1]`. Without a proof, such a reference would be attached to the wrong variable. Every
+reference into the section must therefore be *proved* to be to the variable at its offset. Three facts prove it
+([`claims`]):
 
 - The bytes of an access at a fixed address, or through an index with known bounds, belong to the variable that the
   reference is to.
-- A pointer that is passed to a function, returned, stored in memory outside of the frame, or part of an
-  initializer is a value of the source language, so that it points into its object or just behind its last
-  byte (C11 6.5.6p8); compilers keep addresses that do not only in registers and in the frame. (The kernel
-  itself makes an exception for list heads; see `Variables::join_heads`.) The proof is accepted only for pointers to the
-  first byte of a variable.
+- A pointer that is passed to a function, returned, stored in memory outside of the frame, or part of an initializer is
+  a value of the source language. It points into its object or just after its last byte (C11 6.5.6p8); compilers keep
+  other addresses only in registers and in the frame. (The kernel itself makes an exception for list heads; see
+  `Variables::join_heads`.) The proof is accepted only for pointers to the first byte of a variable.
 - A reference against a global symbol is to that symbol's variable.
 
-A pointer to the first byte of a variable may also mean the end of the variable before it, like the pointer of an empty
+A pointer to the first byte of a variable may also mean the end of the previous variable, like the pointer of an empty
 stack that grows down. It keeps both alive, and the second is glued to the first ([`crate::graph::Node::glued_to`]). If
-a single reference cannot be proved, the section is not cut.
+a single reference cannot be proved, the section is not split.
 */
 
 mod claims;
@@ -40,25 +39,25 @@ use crate::special::Rule;
 
 pub(super) use claims::Claim;
 
-/// For input sections that are cut at their variables, where.
+/// The cuts of each input section that is split at its variables.
 pub(super) type Cuts = FxHashMap<InputId, Vec<Cut>>;
 
-/// Where a section is cut. The bytes between two cuts are a *piece*: one or more variables.
+/// A cut in a section. The bytes between two cuts are a *piece*: one or more variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Where it begins, in bytes from the start of the input section.
+    /// Its offset in bytes from the start of the input section.
     pub start: u32,
-    /// Whether the piece is glued to the one in front of it.
+    /// Whether the piece is glued to the previous one.
     pub glued: bool,
 }
 
-/// Where the data sections of a program may be cut, given a graph of it: only what is alive there counts.
+/// Returns the cuts in the data sections of a program, given a graph of it: only live references matter.
 pub(super) fn cuts(graph: &Graph) -> Cuts {
     let mut sections = candidates(graph);
     for node in graph.node_ids() {
         let Some(origin) = graph.node(node).origin() else { continue };
         let Some(variables) = sections.get_mut(&origin.section) else { continue };
-        // Nothing makes sure that the field of a relocation lies in one variable.
+        // A relocation field may extend over several variables.
         for reference in graph.refs_of(node) {
             let start = i64::from(origin.offset) + i64::from(reference.offset);
             variables.add_access(start..start + i64::from(reference.width));
@@ -69,7 +68,7 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
         for reference in graph.refs_of(node) {
             let Target::Node(to) = reference.target else { continue };
             let Some(to) = graph.node(to).origin() else { continue };
-            // A section with a reference that is not proved is not cut.
+            // A section with an unproved reference is not split.
             let Some(variables) = sections.get_mut(&to.section).filter(|variables| !variables.unproved)
             else {
                 continue;
@@ -90,7 +89,7 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
     cuts.collect()
 }
 
-/// Cuts the nodes of a graph, and glues pieces together. Returns whether that changed the graph.
+/// Splits the nodes of a graph, and glues pieces together. Returns whether that changed the graph.
 pub(super) fn apply(graph: &mut Graph, cuts: &Cuts) -> bool {
     let mut pieces = pieces(graph, cuts);
     let mut changed = false;
@@ -124,7 +123,7 @@ pub(super) fn apply(graph: &mut Graph, cuts: &Cuts) -> bool {
     changed
 }
 
-/// The nodes of the sections that are cut, by rising offset.
+/// Returns the nodes of the split sections, by ascending offset.
 fn pieces(graph: &Graph, cuts: &Cuts) -> BTreeMap<InputId, Vec<NodeId>> {
     let mut pieces: BTreeMap<InputId, Vec<NodeId>> = BTreeMap::new();
     for node in graph.node_ids() {
@@ -136,12 +135,12 @@ fn pieces(graph: &Graph, cuts: &Cuts) -> BTreeMap<InputId, Vec<NodeId>> {
     pieces
 }
 
-/// Offset in bytes of a piece in its input section.
+/// Returns the offset in bytes of a piece in its input section.
 fn offset(piece: &Node) -> u32 {
     piece.origin().map_or(0, |origin| origin.offset)
 }
 
-/// The sections with more than one variable in them.
+/// Returns the sections with more than one variable.
 fn candidates(graph: &Graph) -> FxHashMap<InputId, Variables> {
     let mut found: FxHashMap<InputId, Vec<Range<u32>>> = FxHashMap::default();
     for symbol in &graph.symbols {
@@ -183,17 +182,17 @@ fn is_candidate(graph: &Graph, node: NodeId) -> bool {
     plain && !chunk.code && chunk.life == Life::Referenced && !section.whole
 }
 
-/// The variables of one section, and what is proved about the references into it.
+/// The variables of one section, and the proved facts about the references into it.
 struct Variables {
-    /// The variables, and the bytes between them: together all of the section, by rising offset.
+    /// The variables, and the bytes between them: together the whole section, by ascending offset.
     pieces: Vec<Range<u32>>,
-    /// Whether each piece cannot be cut off the one in front of it, because one access may reach both.
+    /// Whether each piece cannot be split from the previous one, because one access may touch both.
     joined: Vec<bool>,
-    /// Whether each piece is glued to the one in front of it, because a pointer may be to the end of that.
+    /// Whether each piece is glued to the previous one, because a pointer may be to the end of that.
     glued: Vec<bool>,
     /// Whether the program can write to the section.
     writable: bool,
-    /// The lowest pointer, in bytes from the start of the section, that may be `list_entry()` of a list head behind it.
+    /// The lowest pointer, in bytes from the start of the section, that may be `list_entry()` of a list head after it.
     first_entry: i64,
     /// A reference could not be proved.
     unproved: bool,
@@ -225,18 +224,18 @@ impl Variables {
         Variables { pieces, joined, glued, writable, first_entry: i64::MAX, unproved: false }
     }
 
-    /// Adds a pointer that code computes. It has to be to the first byte of a variable: elsewhere it may have been computed
-    /// from the address of the variable behind (`table - 1`, for an array whose first index is 1). The kernel also computes
-    /// `list_entry(&head, …)` of the head of a list, which points in front of the variable that holds the head, where
+    /// Adds a pointer that code computes. It must be to the first byte of a variable: elsewhere it may have been
+    /// computed from the address of the next variable (`table - 1`, for an array whose first index is 1). The kernel
+    /// also computes `list_entry(&head, …)` of a list head, which points before the variable that holds the head, where
     /// another variable may begin. See [`Variables::join_heads`].
     fn add_entry(&mut self, at: i64) {
         self.add_pointer(at);
         self.first_entry = self.first_entry.min(at);
     }
 
-    /// Adds a pointer in an initializer; `holder` is its offset, if it lies in the same section. It has to be to the first
-    /// byte of a variable, or into the variable that holds it (the head of an empty list): elsewhere it may be an integer
-    /// made of the address of any variable (`(uintptr_t)&key + 12`).
+    /// Adds a pointer in an initializer; `holder` is its offset, if it is in the same section. It must be to the first
+    /// byte of a variable, or into the variable that contains it (the head of an empty list): elsewhere it may be an
+    /// integer derived from the address of any variable (`(uintptr_t)&key + 12`).
     fn add_initializer(&mut self, at: i64, holder: Option<i64>) {
         match holder {
             Some(holder) if (0..self.size()).contains(&at) && self.piece(holder) == self.piece(at) => {}
@@ -244,7 +243,7 @@ impl Variables {
         }
     }
 
-    /// Adds a pointer to the first byte of a variable, or to the end of the one in front of it.
+    /// Adds a pointer to the first byte of a variable, or to the end of the previous one.
     fn add_pointer(&mut self, at: i64) {
         let piece = (0..self.size()).contains(&at).then(|| self.piece(at));
         match piece.filter(|&piece| i64::from(self.pieces[piece].start) == at) {
@@ -271,15 +270,15 @@ impl Variables {
         self.pieces.partition_point(|piece| i64::from(piece.start) <= at) - 1
     }
 
-    /// Joins everything from the first pointer on that may be `list_entry()` of a list head: the head may lie in any
-    /// variable behind it, at any distance. Read-only sections hold no list heads, which change when an entry is added.
+    /// Joins everything after the first pointer that may be `list_entry()` of a list head: the head may be in any
+    /// variable after it, at any distance. Read-only sections hold no list heads, which change when an entry is added.
     fn join_heads(&mut self) {
         if self.writable && (0..self.size()).contains(&self.first_entry) {
             self.add_access(self.first_entry..self.size());
         }
     }
 
-    /// Where the section may be cut; `None` if nowhere.
+    /// Returns the cuts of the section; `None` if it cannot be split.
     fn cuts(mut self) -> Option<Vec<Cut>> {
         self.join_heads();
         if self.unproved {

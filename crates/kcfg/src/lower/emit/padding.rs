@@ -7,7 +7,7 @@ use super::{Emitter, PlacedNode};
 use crate::index::NodeId;
 
 impl<'g> Emitter<'g> {
-    /// The padding of the input before a node, if it has this length in bytes.
+    /// Returns the padding of the input before a node, if it has this length in bytes.
     fn padding_of(&self, node: NodeId, len: usize) -> Option<&'g [u8]> {
         let padding = &self.graph.node(node).padding;
         let graph = self.graph;
@@ -19,8 +19,8 @@ impl<'g> Emitter<'g> {
         self.padding_of(node, len as usize).is_some_and(|bytes| bytes.iter().any(|&byte| byte != 0))
     }
 
-    /// Writes the padding before a node, and after another one, which may run on through it: the padding of the input, if
-    /// it has the right length and is of the right encoding.
+    /// Writes the padding between two nodes, which execution may pass: the padding of the input, if it has the right
+    /// length and encoding.
     pub(super) fn pad(&self, flags: u64, placed: &PlacedNode, before: Option<NodeId>, data: &mut Vec<u8>) {
         let to = placed.offset as usize;
         let runs_on = before.filter(|&before| self.graph.block(before).is_some());
@@ -35,7 +35,7 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// Whether code of an encoding may run on through padding: it is not that of the other encoding.
+    /// Whether code of an encoding may execute the padding: it is not padding of the other encoding.
     fn suits(&self, encoding: Encoding, padding: &[u8]) -> bool {
         let other = match encoding {
             Encoding::Main => Encoding::Thumb,

@@ -1,4 +1,4 @@
-//! What references become: relocations, or numbers where the distance is known.
+//! Writes references as relocations, or as numbers if the distance is known.
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use kelf::{Machine, Reloc, RelocClass, SymbolIndex, reloc};
@@ -10,10 +10,10 @@ use crate::lower::Error;
 use crate::lower::relax::PlacedNode;
 
 impl Emitter<'_> {
-    /// Writes what a reference of a placed node becomes: a field in the data of its section, or a relocation.
+    /// Writes a reference of a placed node, as a field in the data of its section or as a relocation.
     ///
     /// # Errors
-    /// If the distance does not fit the field, or what is referred to is not in the output.
+    /// If the distance does not fit the field, or the target is not in the output.
     pub(super) fn reference(
         &mut self,
         flags: u64,
@@ -71,7 +71,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Fills in a distance that no relocation tells: of an instruction from what it reads, or the slot of a table.
+    /// Fills in a distance that has no relocation: from an instruction to a nearby place that it reads, or in the slot
+    /// of a table.
     fn near(&self, placed: &PlacedNode, reference: &Ref, field: &mut [u8]) -> Result<(), Error> {
         let graph = self.graph;
         let target = graph.resolve(reference.target).filter(|(to, _)| {
@@ -102,15 +103,15 @@ impl Emitter<'_> {
         Err(Error::TooFar { from: graph.name_of(placed.node), displacement: target - place })
     }
 
-    /// A symbol of the node's own, where a reference by the section symbol would be resolved differently: the linker makes a
-    /// table entry for a symbol, not for a place, and resolves an offset from a mergeable section's symbol to the string
-    /// or constant at that offset.
+    /// Returns a separate symbol for a node if the section symbol would be resolved differently: the linker makes a
+    /// table entry for a symbol, not for a place, and resolves an offset from a mergeable section's symbol to the
+    /// string or constant at that offset.
     fn own_symbol(&mut self, reference: &Ref) -> Option<(SymbolIndex, i64)> {
         let Target::Node(to) = reference.target else { return None };
         let section = self.graph.section_of(to);
         let outside = !(0..i64::from(self.graph.node(to).size)).contains(&reference.addend);
-        // In a relative field, the addend also holds the distance to the end of the instruction, so that the linker would
-        // look for the string at another offset.
+        // In a relative field, the addend includes the distance to the end of the instruction, so the linker would look
+        // for the string at another offset.
         let relative = reference.class == RelocClass::Relative;
         let merged = section.flags & u64::from(SHF_MERGE) != 0 && (outside || relative);
         let distance = reloc::is_distance(self.graph.machine, reference.r_type);
@@ -124,9 +125,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// The symbol and addend by which a branch refers to its destination. On 32-bit ARM, this is never a section
-    /// symbol. GNU ld (2.40) drops the addend in the instruction if it leads a branch of Thumb code around an erratum
-    /// of Cortex-A8 (`--fix-cortex-a8`, on by default for ARMv7-A), and GNU as never makes such a relocation.
+    /// Returns the symbol and addend by which a branch refers to its destination. On 32-bit ARM, this is never a
+    /// section symbol: GNU ld (2.40) drops the addend in the instruction if it leads a branch of Thumb code around an
+    /// erratum of Cortex-A8 (`--fix-cortex-a8`, on by default for ARMv7-A), and GNU as never emits such a relocation.
     ///
     /// # Errors
     /// If the destination is not in the output.
@@ -148,7 +149,7 @@ impl Emitter<'_> {
         self.named(from, target, offset)
     }
 
-    /// The symbol and addend by which the output refers to a target.
+    /// Returns the symbol and addend by which the output refers to a target.
     pub(super) fn named(
         &mut self,
         from: NodeId,

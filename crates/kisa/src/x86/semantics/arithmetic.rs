@@ -12,8 +12,8 @@ impl Model<'_> {
         self.out.push(Effect::ClobberFlags);
     }
 
-    /// A shift. The processor takes the count modulo 32, or 64 for operands of 8 bytes (Intel SDM, volume 2, SAL/SHR).
-    /// The language lacks this operation, so a shift by a register has no model.
+    /// Applies a shift. The processor takes the count modulo 32, or 64 for operands of 8 bytes (Intel SDM, volume 2,
+    /// SAL/SHR). The language lacks this operation, so a shift by a register has no model.
     pub(super) fn shift(&mut self, op: BinaryOp) {
         let count_mask = if self.width(0) == 8 { 63 } else { 31 };
         match self.operand(1) {
@@ -47,7 +47,7 @@ impl Model<'_> {
         }
     }
 
-    /// An operation whose result does not depend on its operands (`xor %eax,%eax`).
+    /// Applies an operation whose result does not depend on its operands (`xor %eax,%eax`).
     fn constant(&mut self, value: u64) {
         let width = self.width(0);
         self.assign(0, Value::Const(low_bytes(value, width)));

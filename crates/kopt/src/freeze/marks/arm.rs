@@ -1,4 +1,4 @@
-//! Roots and ends in kernels for 32-bit ARM.
+//! Roots of the closure, and where it ends, in kernels for 32-bit ARM.
 
 use super::Reach::{Alone, Calls, UpTo};
 use super::Reason::{Early, Exception, Power, Thaw};
@@ -9,35 +9,35 @@ use super::{Mark, Stop, needed, perhaps};
 pub const MARKS: &[Mark] = &[
     // The fault handlers of the runtime (kdecomp-rt/kernel/arm_page.c).
     perhaps(Thaw, Calls, Function("__wrap_do_DataAbort|__wrap_do_PrefetchAbort|kshrink_early_abort")),
-    // What assembly calls before the handlers, where events of interrupts are traced (arch/arm/kernel/entry-header.S).
+    // Assembly calls these before the handlers if interrupt events are traced (arch/arm/kernel/entry-header.S).
     perhaps(Thaw, Calls, Function("trace_hardirqs_on|trace_hardirqs_off")),
-    // kernel/time/sched_clock.c calls what a driver of a timer has registered.
+    // kernel/time/sched_clock.c calls the function that a timer driver has registered.
     perhaps(Thaw, Calls, GivenTo("sched_clock_register")),
-    // arch/arm/mm/fault.c: the kernel's own handlers, up to where they know what the fault is.
+    // arch/arm/mm/fault.c: the kernel's own handlers, up to the point where they have identified the fault.
     needed(Thaw, Alone, Function("do_DataAbort|do_PrefetchAbort")),
-    // What is frozen can come back from `start_kernel` on, before which the runtime begins (arch/arm/kernel/head-common.S).
+    // Thawing works from `start_kernel` on; the runtime starts just before it (arch/arm/kernel/head-common.S).
     perhaps(Early, UpTo("start_kernel"), Function("__wrap_start_kernel")),
     perhaps(Early, Alone, Object("arch/arm/kernel/early_printk.o")),
-    // Assembly does not freeze itself; what it reads must be there as well: some of it runs in modes whose stacks have room for
-    // one exception.
+    // Assembly does not freeze itself. The data that it reads must be present as well, because some of it runs in modes
+    // whose stacks have room for one exception only.
     perhaps(Exception, Alone, HandWritten),
     perhaps(Exception, Alone, Section(".noinstr.text")),
     perhaps(Exception, Alone, Section(".cpuidle.text")),
     perhaps(Exception, Alone, Section(".irqentry.text")),
     perhaps(Exception, Alone, Section(".softirqentry.text")),
-    // What every oops says: there is no page for it if the allocator has the defect.
+    // Every oops prints this. No page may be available for it if the allocator is the defect.
     perhaps(Exception, Calls, Function("show_regs|__show_regs")),
-    // What runs in a fast interrupt, which may come while an entry of the page table is being made.
+    // This runs in a fast interrupt, which may occur while a page-table entry is being made.
     perhaps(Exception, Calls, Function("handle_fiq_as_nmi")),
-    // A task is switched: `__switch_to` (arch/arm/kernel/entry-armv.S) calls these, which are registered with
-    // thread_register_notifier(), when the current task is neither of the two.
+    // During a task switch, `__switch_to` (arch/arm/kernel/entry-armv.S) calls these, registered with
+    // thread_register_notifier(), while the current task is neither of the two.
     needed(Exception, Alone, Function("atomic_notifier_call_chain|notifier_call_chain")),
     perhaps(Exception, Calls, Function("vfp_notifier|contextidr_notifier|thumbee_notifier|nwfpe_notify")),
-    // Translation buffers, and the page tables that a processor is about to use.
+    // Translation buffers, and the page tables that a processor will use next.
     perhaps(Exception, Alone, Object("arch/arm/mm/context.o")),
     perhaps(Exception, Alone, Object("arch/arm/mm/idmap.o")),
     perhaps(Exception, Alone, Object("arch/arm/kernel/smp_tlb.o")),
-    // A processor that starts has no stacks for exceptions before `cpu_init`; one that stops has its caches off in the end, where
+    // A starting processor has no exception stacks before `cpu_init`. A stopping one finally has its caches off, when
     // no lock can be taken.
     perhaps(Power, Alone, Function("secondary_start_kernel")),
     perhaps(Power, Calls, Function("secondary_biglittle_init|enter_lazy_tlb|cpu_init|arch_cpu_idle_dead")),
@@ -59,5 +59,5 @@ pub const MARKS: &[Mark] = &[
 /// Where the closure ends.
 pub const STOPS: &[Stop] = &[Stop {
     function: "do_DataAbort|do_PrefetchAbort",
-    why: "the kernel's own handlers come behind those of the runtime; they are pinned alone, above",
+    why: "the kernel's own handlers run after those of the runtime; they are pinned alone, above",
 }];

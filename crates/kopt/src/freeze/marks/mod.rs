@@ -1,7 +1,7 @@
-//! What must never freeze in a kernel of Linux 6.1 to 6.12, by name: the roots of [`super::closure`], and where it ends. What
-//! only kernels of one machine have is in `x86.rs` and `arm.rs`.
+//! Code that must never freeze in a kernel of Linux 6.1 to 6.12, by name: the roots of [`super::closure`], and the
+//! functions where the closure ends. `x86.rs` and `arm.rs` list the code of one machine.
 //!
-//! A record that matches nothing is an error unless a kernel may lack it, so that a function that was renamed is noticed.
+//! A record that matches nothing is an error unless it is optional, so that a renamed function is noticed.
 
 mod arm;
 mod x86;
@@ -12,48 +12,48 @@ use super::closure::Reason;
 
 /// A root.
 pub struct Mark {
-    /// What it is.
+    /// The code that it names.
     pub what: What,
-    /// The group that reports count it in.
+    /// The reason under which reports count it.
     pub reason: Reason,
-    /// How far it goes.
+    /// The extent of the root.
     pub reach: Reach,
     /// Whether a kernel may lack it, by its version or configuration, or because the compiler has inlined it.
     pub optional: bool,
 }
 
-/// What a root is.
+/// The code that a root names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// Functions of these names, which `|` separates; also the copies and parts of them that compilers make
+    /// Functions with one of these names, separated by `|`, and the copies and parts of them that compilers make
     /// (`NAME.isra.0`, `NAME.part.0`).
     Function(&'static str),
-    /// The code of an object, given by the end of its path.
+    /// The code of the object whose path ends in this.
     Object(&'static str),
     /// The code of sections of this name.
     Section(&'static str),
-    /// The functions whose addresses are taken by those that call one of these names, which `|` separates: what is registered
-    /// there is called through a pointer.
+    /// The functions whose addresses are taken by callers of one of these functions, separated by `|`: a registered
+    /// function is called through a pointer.
     GivenTo(&'static str),
-    /// All code that is written by hand.
+    /// All hand-written code.
     HandWritten,
-    /// The functions in structures to which the data of sections of these names refers, which `|` separates.
+    /// The functions in structures that the data of these sections, separated by `|`, refers to.
     OperationsOf(&'static str),
 }
 
-/// How far a root goes.
+/// The extent of a root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The code itself, and the data that it uses.
     Alone,
-    /// Also all that it calls.
+    /// Also all of its callees.
     Calls,
-    /// What runs before it calls this function, directly or through a pointer, and all that this calls.
+    /// The code before it calls this function, directly or through a pointer, and the callees of that code.
     UpTo(&'static str),
 }
 
 impl What {
-    /// What to call it in a message.
+    /// Its name in a message.
     pub fn name(self) -> &'static str {
         match self {
             What::Function(name)
@@ -66,11 +66,11 @@ impl What {
     }
 }
 
-/// A function that is not followed into, although pinned code calls it.
+/// A function where the search ends, although pinned code calls it.
 pub struct Stop {
-    /// Its name, or several that `|` separates.
+    /// Its name, or several names separated by `|`.
     pub function: &'static str,
-    /// Why it need not be pinned.
+    /// The reason why it need not be pinned.
     pub why: &'static str,
 }
 
@@ -95,7 +95,7 @@ pub fn marks(machine: Machine) -> impl Iterator<Item = &'static Mark> {
     own.iter().chain(COMMON)
 }
 
-/// Where the closure ends in kernels for a machine.
+/// The functions where the closure ends in kernels for a machine.
 pub fn stops(machine: Machine) -> impl Iterator<Item = &'static Stop> {
     let own: &[Stop] = match machine {
         Machine::Arm => arm::STOPS,
@@ -106,16 +106,17 @@ pub fn stops(machine: Machine) -> impl Iterator<Item = &'static Stop> {
 
 /// The roots of every kernel.
 const COMMON: &[Mark] = &[
-    // What stubs call (kdecomp-rt/kernel/stub.c), and what the runtime asks the kernel for. While one of these runs, a fault or
-    // a stub would begin the same thaw again.
+    // Entry of stubs (kdecomp-rt/kernel/stub.c), and kernel functions that the runtime calls. A fault or a stub in one
+    // of these would start the same thaw again.
     perhaps(Thaw, Calls, Function("kshrink_enter")),
     needed(Thaw, Calls, Function("local_clock|sched_clock")),
     perhaps(Thaw, Calls, Function("irq_work_queue")),
-    // What it does some time after thaws (kdecomp-rt/kernel/runtime.c): no trace of a kernel that is not frozen has it.
+    // The runtime does this some time after thaws (kdecomp-rt/kernel/runtime.c). The trace of a kernel without frozen
+    // code lacks it.
     perhaps(Thaw, Calls, Function("kshrink_run_settling")),
     perhaps(Thaw, Calls, Function("irq_work_run|irq_work_tick|irq_work_run_list|irq_work_single")),
-    // Thawing takes a page, so that nothing may be absent that holds the locks of a zone, or of a processor's list of
-    // pages (`zone->lock`, `pcp->lock`), or writes under a seqlock that an allocation reads.
+    // Thawing takes a page. So code must be present that holds the locks of a zone or of a processor's page list
+    // (`zone->lock`, `pcp->lock`), or that writes under a seqlock which an allocation reads.
     needed(Allocator, Alone, Object("mm/page_alloc.o")),
     needed(Allocator, Calls, Function("__alloc_pages_noprof|__alloc_pages")),
     needed(Allocator, Calls, Function("get_page_from_freelist")),
@@ -147,8 +148,8 @@ const COMMON: &[Mark] = &[
     perhaps(Allocator, Calls, Function("pagetypeinfo_showfree_print|pagetypeinfo_showblockcount_print")),
     perhaps(Allocator, Calls, Function("zoneinfo_show_print")),
     // Callees of the function tracer at the entry of any function (kernel/trace/trace_functions.c,
-    // kernel/trace/ftrace.c), and of events that are traced with the locks of the allocator held or while a page is
-    // taken. None of it is found by following calls: it is registered when a tracer is switched on.
+    // kernel/trace/ftrace.c), and of trace events that occur with the allocator's locks held or while a page is taken.
+    // Following calls does not find them: they are registered when a tracer is switched on.
     perhaps(
         Allocator,
         Calls,
@@ -181,11 +182,11 @@ const COMMON: &[Mark] = &[
              |perf_trace_page_ref_mod_and_test_template",
         ),
     ),
-    // Before the page allocator is up, a thaw takes its page from memblock (mm/memblock.c), which may be at work.
+    // Before the page allocator is up, a thaw takes its page from memblock (mm/memblock.c), which may be running.
     needed(Allocator, Alone, Object("mm/memblock.o")),
 ];
 
-/// Where the closure ends in every kernel.
+/// The functions where the closure ends in every kernel.
 const COMMON_STOPS: &[Stop] = &[
     Stop {
         function: "try_to_free_pages|try_to_compact_pages|out_of_memory|wakeup_kswapd|throttle_direct_reclaim\
@@ -195,7 +196,7 @@ const COMMON_STOPS: &[Stop] = &[
     },
     Stop {
         function: "warn_alloc|bad_page|dump_page|__dump_page|print_bad_page|show_mem|__show_mem|warn_alloc_show_mem",
-        why: "it reports what is wrong already, and a thaw allocates with __GFP_NOWARN",
+        why: "it reports a defect that already occurred, and a thaw allocates with __GFP_NOWARN",
     },
     Stop {
         function: "panic|vpanic|nmi_panic|die|oops_begin|oops_end|make_task_dead|do_exit|dump_stack|dump_stack_lvl\
@@ -208,19 +209,19 @@ const COMMON_STOPS: &[Stop] = &[
                    |__cond_resched|io_schedule|io_schedule_timeout|schedule_preempt_disabled|__mutex_lock_slowpath\
                    |__mutex_unlock_slowpath|mutex_lock|mutex_unlock|__down|__up|rwsem_down_read_slowpath\
                    |rwsem_down_write_slowpath|wait_for_completion",
-        why: "nothing sleeps that thaws, that holds a lock of the allocator, or that runs before there are tasks",
+        why: "code that thaws, holds a lock of the allocator, or runs before there are tasks does not sleep",
     },
     Stop {
         function: "try_to_wake_up|wake_up_process|__wake_up|__wake_up_common|__wake_up_locked|swake_up_one\
                    |swake_up_locked|complete|wake_up_q|queue_work_on|__queue_work|schedule_work|mod_timer|add_timer\
                    |irq_work_sync|call_rcu|kvfree_call_rcu|__put_task_struct|raise_softirq",
-        why: "nothing waits before there are tasks, and nothing is woken with a lock of the allocator held",
+        why: "before there are tasks nothing waits, and code that holds a lock of the allocator wakes nothing",
     },
 ];
 
-/// Functions that take the address of a buffer and use it by its physical address, or let others do so: devices
-/// (include/linux/scatterlist.h, include/linux/dma-mapping.h, include/linux/bio.h), user space that it is mapped for
-/// (include/linux/mm.h), and files and sockets, which may take its pages in place of its bytes (include/linux/uio.h).
+/// Functions that use a buffer by its physical address, or let others do so: devices (include/linux/scatterlist.h,
+/// include/linux/dma-mapping.h, include/linux/bio.h), mappings for user space (include/linux/mm.h), and files and
+/// sockets, which may take the pages instead of copying their bytes (include/linux/uio.h).
 pub const PHYSICAL: &[&str] = &[
     "sg_init_one",
     "sg_set_page",

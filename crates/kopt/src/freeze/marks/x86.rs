@@ -1,4 +1,4 @@
-//! Roots and ends in kernels for i386.
+//! Roots of the closure, and where it ends, in kernels for i386.
 
 use super::Reach::{Alone, Calls, UpTo};
 use super::Reason::{Early, Exception, Power, Thaw};
@@ -10,33 +10,33 @@ pub const MARKS: &[Mark] = &[
     // The fault handlers of the runtime (kdecomp-rt/kernel/x86_page.c).
     perhaps(Thaw, Calls, Function("__wrap_exc_page_fault|__wrap_early_fixup_exception")),
     perhaps(Thaw, Calls, Function("kvm_sched_clock_read|vmware_sched_clock|read_hv_sched_clock_tsc")),
-    // arch/x86/mm/fault.c: up to where it has read the address of the fault, which another fault would overwrite.
+    // arch/x86/mm/fault.c: up to the read of the fault's address, which another fault would overwrite.
     needed(Thaw, Alone, Function("exc_page_fault")),
-    // What is frozen can come back from `start_kernel` on, before which the runtime begins (arch/x86/kernel/head32.c).
+    // Thawing works from `start_kernel` on; the runtime starts just before it (arch/x86/kernel/head32.c).
     needed(Early, UpTo("__wrap_start_kernel|start_kernel"), Function("i386_start_kernel")),
     perhaps(Early, UpTo("start_kernel"), Function("__wrap_start_kernel")),
     perhaps(Early, Alone, Object("arch/x86/kernel/early_printk.o")),
     perhaps(Early, Alone, Object("drivers/tty/serial/8250/8250_early.o")),
-    // Code of these sections does not freeze itself; what it reads must be there as well.
+    // Code of these sections does not freeze itself. The data that it reads must be present as well.
     needed(Exception, Alone, Section(".entry.text")),
     needed(Exception, Alone, Section(".noinstr.text")),
     needed(Exception, Alone, Section(".head.text")),
     perhaps(Exception, Alone, Section(".cpuidle.text")),
     perhaps(Exception, Alone, Section(".irqentry.text")),
     perhaps(Exception, Alone, Section(".softirqentry.text")),
-    // arch/x86/kernel/nmi.c: what runs in every NMI. A handler that finds something wrong may thaw.
+    // arch/x86/kernel/nmi.c: this runs in every NMI. A handler that finds a defect may thaw.
     needed(Exception, Calls, Function("exc_nmi")),
-    // Code for the report that a processor prints in an NMI at another one's request (lib/nmi_backtrace.c), and for
-    // the report of every oops: there are few pages for NMIs, and none if the allocator has the defect.
+    // A processor prints this report in an NMI at another one's request (lib/nmi_backtrace.c), or in every oops. Few
+    // pages are available for NMIs, and none if the allocator is the defect.
     perhaps(Exception, Calls, Function("nmi_cpu_backtrace")),
     needed(Exception, Calls, Function("show_regs")),
     perhaps(Exception, Alone, Function("doublefault_shim|exc_double_fault")),
-    // A task is switched: the stack is already the next one's, and the current task is still the one before.
+    // During a task switch, the stack is already the next task's, and the current task is still the previous one.
     needed(Exception, Calls, Function("__switch_to")),
-    // Translation buffers, and the page tables that a processor is about to use.
+    // Translation buffers, and the page tables that a processor will use next.
     needed(Exception, Alone, Object("arch/x86/mm/tlb.o")),
-    // A processor that starts has no handler before `cpu_init_exception_handling`; one that stops for kexec, or that
-    // copies memory for hibernation, must not change memory.
+    // A starting processor has no handler before `cpu_init_exception_handling`. One that stops for kexec, or copies
+    // memory for hibernation, must not change memory.
     perhaps(Power, Alone, Function("start_secondary")),
     perhaps(Power, Calls, Function("cpu_init_exception_handling|cr4_init")),
     perhaps(Power, Calls, Function("cpu_init")),
@@ -51,14 +51,14 @@ pub const MARKS: &[Mark] = &[
     perhaps(Power, Alone, Object("arch/x86/platform/efi/efi_32.o")),
 ];
 
-/// Where the closure ends.
+/// The functions where the closure ends.
 pub const STOPS: &[Stop] = &[
     Stop {
         function: "exc_page_fault|early_fixup_exception",
-        why: "the kernel's own handlers come behind those of the runtime; the first is pinned alone, above",
+        why: "the kernel's own handlers run after those of the runtime; the first is pinned alone, above",
     },
     Stop {
         function: "insn_decode|insn_init|insn_get_length|insn_get_addr_ref|insn_get_modrm|insn_get_opcode|send_sigio|kill_fasync",
-        why: "it is about an access to user memory, or about a signal to a task, and there is no task before anything can thaw",
+        why: "it handles an access to user memory, or a signal to a task; before anything can thaw there is no task",
     },
 ];

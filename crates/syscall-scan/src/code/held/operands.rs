@@ -1,4 +1,4 @@
-//! The numbers that operands may be, and what operations make of them.
+//! The possible numbers of operands, and the results of operations on them.
 
 use kelf::Machine;
 use kisa::{Address, BinaryOp, Value};
@@ -8,18 +8,17 @@ use crate::code::Code;
 use crate::image::Addr;
 
 impl Code<'_> {
-    /// Whether what an operand reads may be an address.
+    /// Returns the kind of number that an operand reads.
     pub(super) fn made_by(&self, value: Value) -> Made {
         match (self.image.machine, value) {
             (_, Value::Address(_)) => Made::Address,
-            // No address fits into an instruction, and what comes from a pool of constants may be a distance:
-            // where it goes shows that.
+            // No address fits into an instruction, and a number from a literal pool may be a distance; its use decides.
             (Machine::Arm, _) => Made::Part,
             _ => Made::Number,
         }
     }
 
-    /// Whether an operation may complete an address: on ARM, `movt` and the addition of the program counter.
+    /// Returns whether an operation may complete an address: on ARM, `movt` and the addition of the program counter.
     pub(super) fn made_from(&self, at: Addr, op: BinaryOp, left: Value, right: Value) -> Made {
         let is_counter = |value| self.is_counter(at, value);
         match (self.image.machine, op, right) {
@@ -30,13 +29,13 @@ impl Code<'_> {
         }
     }
 
-    /// Whether a number is what an instruction of ARM reads of the program counter.
+    /// Returns whether a number is the program counter as an ARM instruction reads it.
     fn is_counter(&self, at: Addr, value: Value) -> bool {
         let counter = if at.0 & 1 == 0 { at.0 + 8 } else { (at.0 & !1) + 4 };
         self.image.machine == Machine::Arm && value == Value::Const(counter)
     }
 
-    /// The numbers that an operand may be, as far as is known.
+    /// Returns the possible numbers of an operand, as far as is known.
     pub(super) fn evaluate(&mut self, at: Addr, value: Value, holding: &[Held], fresh: bool) -> Vec<u64> {
         match value {
             Value::Const(number) if fresh => vec![number],
@@ -69,7 +68,7 @@ impl Code<'_> {
         }
     }
 
-    /// The sums and so on that two operands may make.
+    /// Returns the possible results of an operation on two operands.
     pub(super) fn combine(
         &mut self,
         at: Addr,
@@ -85,7 +84,7 @@ impl Code<'_> {
         let (lefts, rights) = (own(self, left), own(self, right));
         let counts = self.is_counter(at, left) || self.is_counter(at, right);
         if lefts.is_empty() || rights.is_empty() || (known(&left) && known(&right) && !counts) {
-            // What is added to an unknown number is the beginning of an array.
+            // A number added to an unknown is the beginning of an array.
             for number in lefts.into_iter().chain(rights) {
                 self.references.add(at, number, true);
             }
@@ -107,7 +106,7 @@ impl Code<'_> {
         pairs.take(MAX_NUMBERS).filter_map(|(left, right)| result(left, right)).collect()
     }
 
-    /// Something is read or written there.
+    /// Records a read or write at an address.
     pub(super) fn reach(&mut self, at: Addr, address: &Address, holding: &[Held], fresh: bool) {
         let as_pointer = address.index.is_some();
         for number in self.addresses(address, holding, fresh) {
@@ -115,7 +114,7 @@ impl Code<'_> {
         }
     }
 
-    /// The addresses that an expression may be, its index aside.
+    /// Returns the possible addresses of an expression, without its index.
     pub(super) fn addresses(&self, address: &Address, holding: &[Held], fresh: bool) -> Vec<u64> {
         let plus = |number: u64| match number {
             FRAME => FRAME,

@@ -1,4 +1,4 @@
-//! Pages that functions spill to their frames, and loads that may get them back.
+//! Page addresses that functions spill to their frames, and loads that may return them.
 
 use indexmap::IndexSet;
 use kelf::Machine;
@@ -12,14 +12,15 @@ use crate::image::Addr;
 
 type FxIndexSet<T> = IndexSet<T, FxBuildHasher>;
 
-/// The pages that a function spills, and its loads from the frame. All functions without an extent share one of these.
+/// The page addresses that a function spills, and its loads from the frame. All functions without an extent share one
+/// entry.
 #[derive(Default)]
 pub(super) struct Spills {
     /// The page addresses that it stores.
     pages: FxIndexSet<u64>,
-    /// Its loads from the frame: the address of the next instruction, the register.
+    /// Its loads from the frame: the address of the next instruction, and the register.
     loads: FxIndexSet<(Addr, Reg)>,
-    /// By load, how many loads there are up to the last one, this one included, that is not known to be full.
+    /// For each load, the number of loads up to the last one, including itself, that is not known to be full.
     open: Vec<usize>,
 }
 
@@ -30,7 +31,7 @@ impl Spills {
         }
     }
 
-    /// The last of the first `count` loads that is not full, and its index. A load that is full once always is.
+    /// Returns the last of the first `count` loads that is not full, and its index. A full load remains full.
     fn last_open(
         &mut self,
         count: usize,
@@ -46,7 +47,7 @@ impl Spills {
                 break;
             }
         }
-        // The next search goes there at once.
+        // Shorten the path for the next search.
         let mut at = count;
         while at > found {
             at = std::mem::replace(&mut self.open[at - 1], found);
@@ -57,10 +58,10 @@ impl Spills {
 }
 
 impl Code<'_> {
-    /// A number is stored in the frame. If it is the page part of an address, loads of the function may get it back.
+    /// Stores a number in the frame. If it is the page part of an address, loads of the function may return it.
     pub(super) fn store_page(&mut self, at: Addr, number: u64) {
         if self.image.machine == Machine::Arm {
-            return; // Its addresses have no page part.
+            return; // ARM addresses have no page part.
         }
         let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
         let Some(tracker) = &mut self.tracker else { return };
@@ -73,8 +74,8 @@ impl Code<'_> {
         }
     }
 
-    /// The first `loads` loads of a function may get a page that it has spilled: delivers it to the last one of them that
-    /// can hold more, and leaves the others for later.
+    /// Delivers a spilled page address to the last of the first `loads` loads of a function that is not full, and
+    /// leaves the other loads for later.
     pub(in crate::code) fn reload(&mut self, function: Addr, page: u64, loads: usize) {
         let Some(Tracker { spills, starts, .. }) = &mut self.tracker else { return };
         let is_full = |&(next, dst): &(Addr, Reg)| {
@@ -86,7 +87,7 @@ impl Code<'_> {
         self.arrive_holding(next, vec![(dst, page)]);
     }
 
-    /// A word is loaded from the frame.
+    /// Loads a word from the frame.
     pub(super) fn load_page(&mut self, (at, next): (Addr, Addr), dst: Reg, holding: &mut Vec<Held>) {
         if self.image.machine == Machine::Arm {
             return;
@@ -110,7 +111,7 @@ impl Code<'_> {
 mod tests {
     use super::*;
 
-    /// The loads that get each of some pages, while loads are full that have got `room` of them.
+    /// Each page address reaches the loads that have received fewer than `room` of them.
     #[test]
     fn loads_get_pages_until_they_are_full() {
         let mut spills = Spills::default();
@@ -121,7 +122,7 @@ mod tests {
         for (count, room, expected) in
             [(10, 1, 10), (10, 1, 0), (10, 2, 10), (4, 3, 4), (10, 3, 6), (10, 3, 0), (6, 4, 6), (0, 9, 0)]
         {
-            // In this test alone, what was full has more room later.
+            // Only this test gives full loads more room later.
             spills.open = (1..=10).collect();
             let mut next = count;
             let mut delivered = 0;
