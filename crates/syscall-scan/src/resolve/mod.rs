@@ -5,9 +5,12 @@
 //! of the caller's callers, and so on, until only numbers are left. An address-taken function has unknown callers, and
 //! its arguments can be anything.
 
-use kflow::values::Element;
+mod callers;
+mod translate;
+
 use std::collections::BTreeSet;
 
+use kflow::values::Element;
 use kisa::{Effect, Value, low_mask, sign_extend};
 use rustc_hash::FxHashMap;
 
@@ -15,7 +18,7 @@ use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, References, Taken};
 use crate::flow::{Domain, Flows, State};
-use crate::follow::{Callees, Lost, Stored, Unwritten, calls_of, calls_through, prove_unwritten, stores_to};
+use crate::follow::{Callees, Lost, Stored, Unwritten, prove_unwritten, stores_to};
 use crate::image::{Addr, Image};
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
@@ -429,154 +432,6 @@ impl<'f, 'c> Resolver<'f, 'c> {
     fn stores_to(&mut self, variable: Addr, width: u8, by: Addr) -> Result<Vec<Stored>, Reason> {
         stores_to(&mut self.flows, self.references, variable, width)
             .map_err(|Lost(at)| Reason::Written { read: by, lost: at })
-    }
-
-    /// Returns the functions that call or jump to a function, each with the exit that does.
-    pub(crate) fn callers(&mut self, function: Addr) -> Result<Vec<(Addr, ExitId)>, Reason> {
-        let Some(entry) = self.flows.code.entry(function) else { return Err(Reason::Computed(function)) };
-        if self.is_fallen_into(function) {
-            return Err(Reason::Computed(function));
-        }
-        let mut callers = self.known_callers(function);
-        if let Some(&taken) = entry.taken.first() {
-            if taken == Taken::Start || !self.is_gate(function) {
-                return Err(Reason::Callable { function, taken });
-            }
-            for exit in self.calls_through(&entry.taken) {
-                callers.extend(self.callers_at(exit));
-            }
-        }
-        Ok(callers)
-    }
-
-    /// Returns whether the code before a function continues into it, by falling through or after a call.
-    fn is_fallen_into(&self, function: Addr) -> bool {
-        let code = self.flows.code;
-        let comes_back = |&exit: &ExitId| {
-            let exit = code.exit(exit);
-            matches!(exit.kind, ExitKind::Call(_) | ExitKind::IndirectCall) && exit.next == function
-        };
-        code.functions_of(function) != [function] || code.incoming(function).iter().any(comes_back)
-    }
-
-    fn callers_at(&self, exit: ExitId) -> impl Iterator<Item = (Addr, ExitId)> + use<> {
-        let code = self.flows.code;
-        code.functions_of(code.exit(exit).at).into_iter().map(move |caller| (caller, exit))
-    }
-
-    /// Returns the functions that call or jump to a function directly.
-    pub(crate) fn known_callers(&self, function: Addr) -> Vec<(Addr, ExitId)> {
-        let code = self.flows.code;
-        let jumps = code
-            .incoming(function)
-            .iter()
-            .filter(|&&exit| !matches!(code.exit(exit).kind, ExitKind::Call(callee) if callee == function));
-        let calls = code.entry(function).into_iter().flat_map(|entry| entry.callers.iter());
-        let mut callers: Vec<(Addr, ExitId)> = calls.flat_map(|&exit| self.callers_at(exit)).collect();
-        for &exit in jumps {
-            // A jump to the function's own beginning is a loop, which its states already include.
-            callers.extend(self.callers_at(exit).filter(|&(caller, _)| caller != function));
-        }
-        callers
-    }
-
-    /// Returns the callers of a function, including calls through data or code with its address. `None` if some caller
-    /// is unknown.
-    pub(crate) fn callers_by_pointer(&mut self, function: Addr) -> Option<Vec<(Addr, ExitId)>> {
-        if let Some(known) = self.callers_by_pointer.get(&function) {
-            return known.clone();
-        }
-        let callers = self.find_callers_by_pointer(function);
-        self.callers_by_pointer.insert(function, callers.clone());
-        callers
-    }
-
-    fn find_callers_by_pointer(&mut self, function: Addr) -> Option<Vec<(Addr, ExitId)>> {
-        if self.is_fallen_into(function) {
-            return None;
-        }
-        let mut callers = self.known_callers(function);
-        for taken in &self.flows.code.entry(function)?.taken {
-            let calls = match *taken {
-                Taken::Data(word) => calls_through(&mut self.flows, self.references, word),
-                Taken::Code(at) => calls_of(&mut self.flows, self.references, function, at),
-                Taken::Start | Taken::Unwinder | Taken::Named(_) => return None,
-            };
-            callers.extend(calls.ok()?.into_iter().flat_map(|exit| self.callers_at(exit)));
-        }
-        Some(callers)
-    }
-
-    /// Returns whether a function consists only of the entry into the kernel (`int $0x80; ret`). C code cannot call it
-    /// through a pointer, because number and arguments are not where a C function expects them. Its callers know the
-    /// function, and call it through the variable that holds its address.
-    fn is_gate(&self, function: Addr) -> bool {
-        let code = self.flows.code;
-        let next = code.length(function).map(|length| function.plus(length));
-        let exit = next.and_then(|next| code.exit_at(next));
-        code.sites.contains(&function) && exit.is_some_and(|exit| code.exit(exit).kind == ExitKind::Return)
-    }
-
-    /// Returns the calls through any of these variables (`call *_dl_sysinfo`).
-    fn calls_through(&self, taken: &[Taken]) -> Vec<ExitId> {
-        let variables = taken.iter().filter_map(|taken| match taken {
-            Taken::Data(word) => Some(*word),
-            _ => None,
-        });
-        let named = variables.flat_map(|word| self.references.to(word));
-        let code = self.flows.code;
-        let calls = named.filter_map(|reference| code.exit_at(reference.at));
-        let computed =
-            |&exit: &ExitId| matches!(code.exit(exit).kind, ExitKind::IndirectCall | ExitKind::IndirectJump);
-        calls.filter(computed).collect()
-    }
-
-    /// Translates an atom of a function into the terms of its caller. `state` is the caller's state at the call.
-    pub(crate) fn translate(&mut self, atom: Atom, state: &State, at: Addr) -> ValueSet {
-        let value = self.translate_origin(atom.origin, state, at);
-        let domain = &self.flows.domain;
-        value.map(|found| Some(domain.plus(found, atom.offset)))
-    }
-
-    fn translate_origin(&mut self, origin: OriginId, state: &State, here: Addr) -> ValueSet {
-        match self.flows.domain.origins.get(origin) {
-            Origin::Number => ValueSet::number(0),
-            Origin::Register(reg) => state.register(reg).clone(),
-            Origin::Memory { at, width, when } => {
-                let addresses = self.translate(at, state, here);
-                let loaded = addresses.elements().iter();
-                let loaded = loaded.map(|&address| self.load(address, width, when, state, here));
-                loaded.reduce(|a, b| a.join(&b)).unwrap_or(ValueSet::Any)
-            }
-            origin @ (Origin::Signed { of, width } | Origin::Low { of, width }) => {
-                let value = self.translate(of, state, here);
-                let domain = &mut self.flows.domain;
-                let word = domain.mask.count_ones() as u8 / 8;
-                value.map(|atom| match (origin, state.ranges.get(atom, domain)) {
-                    (Origin::Low { .. }, range) => domain.low(atom, width, range),
-                    (_, range) => domain.sign_extend(atom, width, word, range),
-                })
-            }
-            _ => ValueSet::Any,
-        }
-    }
-
-    /// Returns the caller's value at an address.
-    fn load(&mut self, address: Atom, width: u8, when: When, state: &State, at: Addr) -> ValueSet {
-        let domain = &mut self.flows.domain;
-        if let Some(place) = domain.place(address) {
-            return match when {
-                When::Entry => state.frame.load(place, width, domain).unwrap_or(ValueSet::Any),
-                When::Later(_) => ValueSet::Any,
-            };
-        }
-        if let Some(number) = address.as_number() {
-            if let Some(content) = self.flows.code.image.constant(Addr(number), width) {
-                return ValueSet::number(content);
-            }
-        }
-        let when = if state.dirty { When::Later(at) } else { when };
-        domain.value(Origin::Memory { at: address, width, when })
     }
 }
 

@@ -19,6 +19,10 @@
 //! A word that a function of the program computes (`IRELATIVE`, symbols of functions that select functions) is unknown,
 //! as is one that may bind to several definitions.
 
+mod bind;
+mod place;
+mod scan;
+
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -26,23 +30,10 @@ use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::object::{Segment, bytes_at, bytes_in};
-use super::process::{Bound, Member, MemberIndex, Process, Scopes, Use};
-use super::relocs::{Reloc, RelocKind, number};
-use super::{
-    Addr, DynamicSymbol, Image, Loaded, NamedObjects, Object, ObjectIndex, SymbolKind, contains, is_code,
-    normalize, vsyscall,
-};
+use super::process::{Bound, Member, MemberIndex, Process, Scopes};
+use super::relocs::number;
+use super::{Addr, Image, Loaded, NamedObjects, ObjectIndex, is_code, normalize, vsyscall};
 use crate::Error;
-
-/// The distance of objects on 64-bit machines, and the address of the first.
-const WIDE: u64 = 1 << 32;
-const WIDE_START: u64 = 16 * WIDE;
-const WIDE_END: u64 = 1 << 47;
-
-/// The same for 32-bit machines, whose programs at fixed addresses are below.
-const NARROW: u64 = 1 << 16;
-const NARROW_START: u64 = 0x2000_0000;
-const NARROW_END: u64 = 0xff00_0000;
 
 /// Functions that interpreters look up by name in the loaded libraries and call: in glibc's `elf/dl-minimal-malloc.c`,
 /// `elf/dl-call-libc-early-init.c` and `elf/dl-mutex.c`; in musl's `ldso/dynlink.c`; in uClibc-ng's `ldso/ldso/ldso.c`.
@@ -66,7 +57,7 @@ impl Image {
     /// # Errors
     /// If they do not fit into one address space, or the entry point is outside of the code.
     pub fn link(process: &Process) -> Result<Image, Error> {
-        let bases = place(process)?;
+        let bases = place::bases(process)?;
         let machine = process.members[0].object.machine;
         let mut linker = Linker::new(process, &bases);
         for index in (0..process.members.len() as u32).map(MemberIndex) {
@@ -127,51 +118,6 @@ impl Image {
         }
         Ok(image)
     }
-}
-
-/// Returns the base of each member.
-fn place(process: &Process) -> Result<Vec<u64>, Error> {
-    let wide = process.members[0].object.machine.is_64();
-    let (mut next, gap, end) =
-        if wide { (WIDE_START, WIDE, WIDE_END) } else { (NARROW_START, NARROW, NARROW_END) };
-    let fits = |memory: &Range<u64>| memory.end <= if wide { WIDE_END } else { 1 << 32 };
-    let too_large = || Error::Damaged { error: "its segments do not fit into an address space".to_owned() };
-    let mut taken: Vec<Range<u64>> = Vec::new();
-    for member in process.members.iter().filter(|member| member.object.fixed) {
-        let memory = member.object.memory();
-        let free = |other: &Range<u64>| memory.end <= other.start || other.end <= memory.start;
-        if !fits(&memory) || !taken.iter().all(free) {
-            return Err(too_large());
-        }
-        taken.push(memory);
-    }
-    let mut bases = Vec::with_capacity(process.members.len());
-    for member in &process.members {
-        let memory = member.object.memory();
-        if member.object.fixed {
-            bases.push(0);
-            continue;
-        }
-        let size = memory.end - memory.start;
-        if size >= end {
-            return Err(too_large());
-        }
-        let mut start = next;
-        while let Some(other) = taken.iter().find(|other| start < other.end && other.start < start + size) {
-            start = other.end.next_multiple_of(gap);
-            if start >= end {
-                return Err(too_large());
-            }
-        }
-        let after = start + size;
-        if after > end {
-            return Err(too_large());
-        }
-        // Leave room for off-by-one addresses.
-        next = (after + gap).next_multiple_of(gap);
-        bases.push(start.wrapping_sub(memory.start));
-    }
-    Ok(bases)
 }
 
 /// Relocation in progress.
@@ -332,234 +278,6 @@ impl<'p> Linker<'p> {
         self.found[index.get()].starts.extend(starts);
     }
 
-    fn apply(&mut self, index: MemberIndex, reloc: &Reloc) {
-        let base = self.bases[index.get()];
-        let place = self.wrap(reloc.place.wrapping_add(base));
-        let word = self.word();
-        let in_place = |linker: &Self, width| linker.read(place, width).unwrap_or(0);
-        match reloc.kind {
-            RelocKind::None | RelocKind::Copy => {}
-            RelocKind::Relative | RelocKind::Irelative => {
-                let addend = reloc.addend.map_or_else(|| in_place(self, word), |addend| addend as u64);
-                let target = self.wrap(addend.wrapping_add(base));
-                self.point(index, reloc.kind, place, Addr(target), reloc.kind == RelocKind::Irelative);
-            }
-            RelocKind::Absolute(_) | RelocKind::Slot | RelocKind::CallSlot | RelocKind::Distance(_) => {
-                self.bind(index, reloc, place);
-            }
-            RelocKind::Number(words) => {
-                let places = (0..words).map(|i| Addr(place.wrapping_add(u64::from(i) * u64::from(word))));
-                self.numbers.extend(places);
-            }
-            RelocKind::Unknown => {
-                self.computed.insert(Addr(place));
-                self.bind(index, reloc, place);
-            }
-        }
-    }
-
-    /// Applies a relocation with a symbol.
-    fn bind(&mut self, index: MemberIndex, reloc: &Reloc, place: u64) {
-        let width = match reloc.kind {
-            RelocKind::Absolute(width) | RelocKind::Distance(width) => width,
-            _ => self.word(),
-        };
-        let in_slot = matches!(reloc.kind, RelocKind::Slot | RelocKind::CallSlot);
-        let addend = match reloc.addend {
-            Some(addend) => addend as u64,
-            None if in_slot => 0,
-            None => self.read(place, width).unwrap_or(0),
-        };
-        let purpose = if reloc.kind == RelocKind::CallSlot { Use::Call } else { Use::Address };
-        let bound = self.lookup(index, reloc.symbol, purpose);
-        if reloc.symbol == 0 {
-            // By the System V ABI, the value of this symbol is 0.
-            self.write_number(place, addend, width);
-            return;
-        }
-        let whole = width == self.word() && !matches!(reloc.kind, RelocKind::Distance(_));
-        for &(definer, symbol) in &bound.definitions {
-            if symbol.kind == SymbolKind::ThreadLocal {
-                continue;
-            }
-            let value = self.wrap(self.value(definer, symbol).wrapping_add(addend));
-            if symbol.kind == SymbolKind::Ifunc {
-                self.computed.insert(Addr(place));
-            }
-            if whole {
-                self.point(index, reloc.kind, place, Addr(value), symbol.kind == SymbolKind::Ifunc);
-            } else {
-                let distance = matches!(reloc.kind, RelocKind::Distance(_));
-                let value = if distance { value.wrapping_sub(place) } else { value };
-                self.write_number(place, value, width);
-                // An address in the middle of an instruction, or half of an address.
-                let target = Addr(self.wrap(if distance { value.wrapping_add(place) } else { value }));
-                if self.is_code(target.0) {
-                    self.found[index.get()].pointers.push((Addr(place), target));
-                } else {
-                    self.pointed_to.push(target);
-                    self.found[index.get()].data.push((Addr(place), target));
-                }
-            }
-        }
-        if bound.definitions.is_empty() {
-            // No definition is known.
-            self.write_number(place, 0, width);
-        }
-        if !bound.certain {
-            self.computed.insert(Addr(place));
-        }
-    }
-
-    /// Notes that a word points to `target`, or to the result of the function there.
-    fn point(&mut self, index: MemberIndex, kind: RelocKind, place: u64, target: Addr, called: bool) {
-        let own = place.wrapping_sub(self.bases[index.get()]);
-        let member = &self.process.members[index.get()];
-        let in_slot =
-            matches!(kind, RelocKind::Slot | RelocKind::CallSlot) || contains(&member.object.got, own, 1);
-        let protected = contains(&member.object.relro, own, self.word().into());
-        let is_interpreter = self.process.interpreter == Some(index);
-        if in_slot || protected && !is_interpreter {
-            self.filled.insert(Addr(place));
-        }
-        let is_code = self.is_code(target.0);
-        if called {
-            self.computed.insert(Addr(place));
-            // Discard the linker's value, which leads to the binder.
-            self.write_number(place, 0, self.word());
-            // The function runs at relocation, or at the first use of the slot.
-            if is_code {
-                self.found[index.get()].starts.push(target);
-            }
-        } else {
-            self.write_number(place, target.0, self.word());
-        }
-        if is_code {
-            let found = &mut self.found[index.get()];
-            let list = if in_slot { &mut found.slots } else { &mut found.pointers };
-            list.push((Addr(place), target));
-        } else {
-            self.pointed_to.push(target);
-            self.found[index.get()].data.push((Addr(place), target));
-        }
-    }
-
-    fn write_number(&mut self, place: u64, value: u64, width: u8) {
-        self.write(place, &value.to_le_bytes()[..usize::from(width.min(8))]);
-    }
-
-    fn lookup(&mut self, index: MemberIndex, symbol: u32, purpose: Use) -> Arc<Bound<'p>> {
-        if let Some(bound) = self.bound.get(&(index, symbol, purpose as u8)) {
-            return Arc::clone(bound);
-        }
-        let dynamic = self.process.members[index.get()].object.dynamic.as_ref();
-        let bound = match dynamic.and_then(|dynamic| dynamic.symbols.get(symbol)) {
-            Some(found) => self.scopes.lookup(index, found, purpose),
-            None => Bound { definitions: Vec::new(), certain: false },
-        };
-        let bound = Arc::new(bound);
-        self.bound.insert((index, symbol, purpose as u8), Arc::clone(&bound));
-        bound
-    }
-
-    fn value(&self, definer: MemberIndex, symbol: &DynamicSymbol) -> u64 {
-        let base = if symbol.absolute { 0 } else { self.bases[definer.get()] };
-        self.wrap(symbol.value.wrapping_add(base))
-    }
-
-    /// Copies library variables to the program, which was linked as if they were its own.
-    fn copy(&mut self, index: MemberIndex) {
-        let member = &self.process.members[index.get()];
-        let Some(dynamic) = &member.object.dynamic else { return };
-        for reloc in member.object.relocs.iter().filter(|reloc| reloc.kind == RelocKind::Copy) {
-            let place = self.wrap(reloc.place.wrapping_add(self.bases[index.get()]));
-            let size = dynamic.symbols.get(reloc.symbol).map_or(0, |symbol| symbol.size);
-            let bound = self.lookup(index, reloc.symbol, Use::Copy);
-            for &(definer, symbol) in &bound.definitions {
-                let from = self.value(definer, symbol);
-                let bytes = bytes_at(&self.segments, from);
-                let size = usize::try_from(size.min(symbol.size)).unwrap_or(usize::MAX).min(bytes.len());
-                let bytes = bytes[..size].to_vec();
-                self.make_room(place, size);
-                self.write(place, &bytes);
-                let copied = from..from.saturating_add(size as u64);
-                let moved = |pointers: &[(Addr, Addr)]| -> Vec<(Addr, Addr)> {
-                    let pointers = pointers.iter().filter(|(word, _)| copied.contains(&word.0));
-                    pointers
-                        .map(|&(word, target)| (Addr((word.0 - from).wrapping_add(place)), target))
-                        .collect()
-                };
-                let found = &self.found[definer.get()];
-                let (code, data) = (moved(&found.pointers), moved(&found.data));
-                self.found[index.get()].pointers.extend(code);
-                self.found[index.get()].data.extend(data);
-            }
-        }
-    }
-
-    /// Writes out the zeros at the end of a segment, as far as a copy needs.
-    fn make_room(&mut self, place: u64, size: usize) {
-        let next = self.segments.partition_point(|segment| segment.address <= place);
-        let Some(segment) = next.checked_sub(1).map(|index| &mut self.segments[index]) else { return };
-        let end = place.saturating_add(size as u64);
-        let room = usize::try_from(end - segment.address).unwrap_or(usize::MAX);
-        // The preceding zeros are the program's own variables.
-        if end <= segment.end() && segment.bytes.len() < room && room - segment.bytes.len() <= MAX_ZEROS {
-            Arc::make_mut(&mut segment.bytes).resize(room, 0);
-        }
-    }
-
-    /// Finds the words of a program at a fixed address that hold code addresses without a relocation.
-    fn scan(&mut self, index: MemberIndex, member: &Member) {
-        let word = self.word();
-        let object = &member.object;
-        let mut found = Vec::new();
-        let mut data = Vec::new();
-        for range in &object.data {
-            self.scan_unaligned(object, range, &mut found);
-            let start = next_word(range.start, word.into());
-            let words = bytes_in(&self.segments, &(start..range.end)).chunks_exact(word.into()).map(number);
-            for (place, target) in words.enumerate().map(|(i, n)| (start + i as u64 * u64::from(word), n)) {
-                let protected = contains(&object.relro, place, word.into());
-                let is_slot = contains(&object.got, place, 1);
-                // A slot of 0 belongs to an undefined weak symbol.
-                if object.is_loaded(target) && (protected || is_slot) || target == 0 && is_slot {
-                    self.filled.insert(Addr(place));
-                }
-                if object.is_code(target) {
-                    found.push((Addr(place), Addr(target)));
-                } else if object.is_loaded(target) {
-                    self.pointed_to.push(Addr(target));
-                    data.push((Addr(place), Addr(target)));
-                }
-            }
-        }
-        let (slots, pointers): (Vec<_>, Vec<_>) =
-            found.into_iter().partition(|(place, _)| contains(&object.got, place.0, 1));
-        self.found[index.get()].slots.extend(slots);
-        self.found[index.get()].pointers.extend(pointers);
-        self.found[index.get()].data.extend(data);
-    }
-
-    /// Finds unaligned words with code addresses, as in packed structures. Since many numbers look like such a word,
-    /// only the addresses of functions count.
-    fn scan_unaligned(&self, object: &Object, range: &Range<u64>, found: &mut Vec<(Addr, Addr)>) {
-        let word = u64::from(self.word());
-        let bytes = bytes_in(&self.segments, range);
-        let begins = |target: u64| match object.extents.around(Addr(target)) {
-            Some(extent) => extent.start == Addr(target),
-            // Parts of numbers resemble addresses of ARM code more often than those of Thumb code, which are odd.
-            None => word == 8 || object.machine == Machine::Arm && target & 1 != 0,
-        };
-        for (place, bytes) in (range.start..).zip(bytes.windows(word as usize)) {
-            let target = number(bytes);
-            let is_code = place % word != 0 && object.is_code(target);
-            if is_code && (object.symbols.is_function(Addr(target)) || begins(target)) {
-                found.push((Addr(place), Addr(target)));
-            }
-        }
-    }
-
     /// Returns the functions with these names in the files present at program start, in every version.
     fn functions_named<'n>(&self, names: impl Iterator<Item = &'n [u8]>) -> Vec<Addr> {
         let mut functions = Vec::new();
@@ -612,7 +330,3 @@ impl<'p> Linker<'p> {
 fn next_word(address: u64, word: u64) -> u64 {
     address.checked_next_multiple_of(word).unwrap_or(u64::MAX)
 }
-
-/// Maximum number of zeros written out before a copied variable. Programs have their copies at the start of zeroed
-/// memory.
-const MAX_ZEROS: usize = 64 << 20;
