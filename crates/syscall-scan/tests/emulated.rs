@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use kshrink_tests::process::require;
 
-use common::{Machine, all_calls, busybox, fixture, section};
+use common::{Machine, all_calls, busybox, fixture, plain, section};
 
 /// Characters that exclude a command of the script.
 const SHELL: &[char] =
@@ -48,18 +48,6 @@ fn compare(machine: Machine, emulator: &str) {
     let names: BTreeSet<&str> = names.map(plain).collect();
     let missing: Vec<_> = seen.iter().filter(|(call, _)| !names.contains(plain(call))).collect();
     assert!(missing.is_empty(), "{}: seen but not listed: {missing:?}", machine.abi());
-}
-
-/// Returns a call's name in a form common to the kernel's headers and the emulator.
-fn plain(name: &str) -> &str {
-    match name {
-        "fcntl64" => "fcntl",
-        "newfstatat" | "fstatat64" => "newfstatat",
-        "_newselect" => "select",
-        "ugetrlimit" => "getrlimit",
-        "sendfile64" => "sendfile",
-        name => name.trim_start_matches('_'),
-    }
 }
 
 /// Returns the simple commands of the script.

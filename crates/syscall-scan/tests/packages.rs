@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use kshrink_tests::process::require;
 
-use common::{Machine, own_calls, package, scan};
+use common::{Machine, own_calls, package, plain, scan};
 
 /// The machines.
 const MACHINES: [Machine; 4] = [Machine::I386, Machine::X86_64, Machine::Thumb, Machine::Aarch64];
@@ -162,16 +162,4 @@ fn call(line: &str) -> Option<&str> {
     let (name, _) = rest.trim_start().split_once('(')?;
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     (process.parse::<u32>().is_ok() && is_name).then_some(name)
-}
-
-/// Returns a call's name in a form common to the kernel's headers, `strace` and the emulator.
-fn plain(name: &str) -> &str {
-    match name {
-        "fcntl64" => "fcntl",
-        "newfstatat" | "fstatat64" => "newfstatat",
-        "_newselect" => "select",
-        "ugetrlimit" => "getrlimit",
-        "sendfile64" => "sendfile",
-        name => name.trim_start_matches('_'),
-    }
 }

@@ -182,3 +182,15 @@ pub fn expected_calls(fixture_name: &str, key: &str) -> BTreeSet<u64> {
     let line = expectation(fixture_name, key).unwrap_or_default();
     line.split_whitespace().map(|number| number.parse().unwrap()).collect()
 }
+
+/// Returns a call's name in a form common to the kernel's headers, `strace` and the emulator.
+pub fn plain(name: &str) -> &str {
+    match name {
+        "fcntl64" => "fcntl",
+        "newfstatat" | "fstatat64" => "newfstatat",
+        "_newselect" => "select",
+        "ugetrlimit" => "getrlimit",
+        "sendfile64" => "sendfile",
+        name => name.trim_start_matches('_'),
+    }
+}
