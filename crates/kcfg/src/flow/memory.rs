@@ -58,8 +58,7 @@ impl DataUses {
                 match graph.block(node).and_then(|_| graph.instructions(node)) {
                     Some(instructions) => {
                         for instruction in &instructions {
-                            uses.note(graph, node, instruction);
-                            uses.note_constants(graph, node, instruction, &constants);
+                            uses.note(graph, node, instruction, &constants);
                         }
                     }
                     None => data.for_each(|to| uses.add(to, false, false)),
@@ -100,40 +99,24 @@ impl DataUses {
         unread
     }
 
-    /// Records the references of an instruction.
-    fn note(&mut self, graph: &Graph, node: NodeId, instruction: &Instruction) {
-        let end = instruction.offset + instruction.bytes.len() as u32;
-        let own = |reference: &&Ref| (instruction.offset..end).contains(&reference.offset);
-        for reference in graph.refs_of(node).iter().filter(own) {
-            let Some(to) = graph.resolve_node(reference.target) else { continue };
-            let field = (reference.offset - instruction.offset) as u8;
-            let (loads, stores) =
-                (only_loads(graph, instruction, field), only_stores(graph, instruction, field));
-            for to in std::iter::successors(Some(to), |&to| graph.node(to).glued_to) {
-                self.add(to, loads, stores);
-            }
-        }
-    }
-
-    /// Records the constants of its own object that an instruction loads, or whose address it contains.
-    fn note_constants(
-        &mut self,
-        graph: &Graph,
-        node: NodeId,
-        instruction: &Instruction,
-        constants: &Constants,
-    ) {
+    /// Records the references of an instruction, and the constants of its own object that it loads.
+    fn note(&mut self, graph: &Graph, node: NodeId, instruction: &Instruction, constants: &Constants) {
         let end = instruction.offset + instruction.bytes.len() as u32;
         let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
-        for reference in graph.refs_of(node).iter().filter(|r| (instruction.offset..end).contains(&r.offset))
-        {
+        let own = |reference: &&Ref| (instruction.offset..end).contains(&reference.offset);
+        for reference in graph.refs_of(node).iter().filter(own) {
             let field = (reference.offset - instruction.offset) as u8;
-            let loaded = operand.filter(|operand| {
-                operand.displacement_offset == Some(field)
-                    && operand.address.registers() == 0
-                    && only_loads(graph, instruction, field)
+            let loads = only_loads(graph, instruction, field);
+            let stores = only_stores(graph, instruction, field);
+            let to = graph.resolve_node(reference.target);
+            for to in std::iter::successors(to, |&to| graph.node(to).glued_to) {
+                self.add(to, loads, stores);
+            }
+            // Without a register in the address, the load is of exactly these bytes.
+            let exact = operand.filter(|operand| {
+                loads && operand.displacement_offset == Some(field) && operand.address.registers() == 0
             });
-            match (loaded, self.constant_at_home(graph, node, reference)) {
+            match (exact, self.constant_at_home(graph, node, reference)) {
                 (Some(operand), Some((to, offset))) => {
                     let range = offset..offset.saturating_add(operand.width.into());
                     self.volatile.entry(to).or_default().push(range);

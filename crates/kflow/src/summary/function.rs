@@ -19,15 +19,15 @@ pub(super) fn summarise(
     function: FunctionIndex,
     cfg: &FunctionCfg,
 ) -> (Found, Asked) {
-    let lost = Found {
+    let lost = |returns_elsewhere| Found {
         summary: summaries.conventional(),
         results: Some(Results::default()),
         takes: 0,
-        returns_elsewhere: false,
+        returns_elsewhere,
         facts: None,
     };
     if !summaries.can_follow(program, function, cfg) {
-        return (lost, Asked::default());
+        return (lost(false), Asked::default());
     }
     let walk = Walk::new(program, summaries, cfg);
     let mut summariser = Summariser {
@@ -37,9 +37,8 @@ pub(super) fn summarise(
         facts: Facts::default(),
         returns_elsewhere: false,
     };
-    let found = summariser.summarise();
-    let lost = Found { returns_elsewhere: summariser.returns_elsewhere, ..lost };
-    (found.unwrap_or(lost), summariser.walk.names.into_asked())
+    let found = summariser.summarise().unwrap_or_else(|| lost(summariser.returns_elsewhere));
+    (found, summariser.walk.names.into_asked())
 }
 
 /// The results about a function.
@@ -98,17 +97,13 @@ impl<P: Program> Summariser<'_, P> {
             _ => 0,
         };
         let facts = Some(std::mem::take(&mut self.facts));
-        if results.is_some() && uses.gives_away_return {
-            // It may return again: with other results, and with registers that other code has left.
-            let summary = summary.join(self.walk.summaries.conventional());
-            return Some(Found {
-                summary,
-                results: Some(Results::default()),
-                takes,
-                returns_elsewhere: false,
-                facts,
-            });
-        }
+        // A function that may return again does so with other results, and with registers that other code has left.
+        let returns_again = results.is_some() && uses.gives_away_return;
+        let (summary, results) = if returns_again {
+            (summary.join(self.walk.summaries.conventional()), Some(Results::default()))
+        } else {
+            (summary, results)
+        };
         Some(Found { summary, results, takes, returns_elsewhere: false, facts })
     }
 
