@@ -150,10 +150,11 @@ pub(crate) fn position_independent(graph: &Graph) -> FixedBitSet {
     all
 }
 
-/// The functions with a symbol, as a set of bits: only these can be reported to have run.
+/// The functions with a symbol in the output, as a set of bits: only these can be reported to have run. A weak definition
+/// that another one overrides has none.
 fn named_functions(graph: &Graph) -> FixedBitSet {
     let mut named = FixedBitSet::with_capacity(graph.functions.len());
-    for symbol in &graph.symbols {
+    for symbol in graph.symbols.iter().filter(|symbol| !symbol.overridden) {
         let SymbolPlace::Node(node, 0) = symbol.place else { continue };
         let function = graph.function_of(node).filter(|&id| graph.function(id).entry() == node);
         named.extend(function.map(FunctionId::get));
