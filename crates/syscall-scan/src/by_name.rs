@@ -297,13 +297,20 @@ fn find_names(resolver: &mut Resolver, at: Addr, argument_index: usize) -> Resul
     let pointers = resolver
         .operand(at, operand)
         .map_err(|reason| reason.describe(image).replacen("the number", "it", 1))?;
+    constant_strings(image, pointers).collect()
+}
+
+/// Returns the strings at some addresses, or why one is unknown. A null pointer has none.
+pub(crate) fn constant_strings(
+    image: &Image,
+    pointers: impl IntoIterator<Item = u64>,
+) -> impl Iterator<Item = Result<Vec<u8>, String>> {
     let pointers = pointers.into_iter().filter(|&pointer| pointer != 0).map(Addr);
-    let names = pointers.map(|pointer| {
+    pointers.map(|pointer| {
         let name = image.string(pointer).filter(|name| image.is_constant(pointer, name.len() + 1));
         name.map(<[u8]>::to_vec)
             .ok_or_else(|| format!("it is in writable memory at {}", image.describe_data(pointer)))
-    });
-    names.collect()
+    })
 }
 
 /// Returns the argument of this index at the call or jump at `at`.

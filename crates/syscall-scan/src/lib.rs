@@ -27,6 +27,7 @@ pub mod arguments;
 pub mod assume;
 pub mod by_name;
 pub mod calls;
+pub mod children;
 pub mod code;
 pub mod constants;
 pub mod diff;

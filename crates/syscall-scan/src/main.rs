@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use indexmap::IndexMap;
 use kcli::{Failure, OrBadInput, Output, is_piped_stdin, read_input};
 use kplan::{Abi, Call, Place, Plan, Syscalls};
+use syscall_scan::children::is_starting;
 use syscall_scan::diff::Difference;
 use syscall_scan::filter::{Action, Filter, seccomp, systemd};
 use syscall_scan::{abi, report};
@@ -25,9 +26,6 @@ const MAX_NAMED: usize = 10;
 
 /// The formats of filters.
 const FILTERS: &str = "--format seccomp or systemd";
-
-/// The calls that execute another program.
-const STARTS_OTHERS: [&str; 2] = ["execve", "execveat"];
 
 fn main() -> ExitCode {
     kcli::with_arguments(|options: Options| match &options.command {
@@ -82,11 +80,11 @@ fn filter(syscalls: &Syscalls, options: &Options) -> Result<Filter, Failure> {
     }
     let filter = &options.filter;
     filter.also.iter().try_for_each(|call| check_name(call))?;
-    let starts = |call: &Call| call.name.as_deref().is_some_and(|name| STARTS_OTHERS.contains(&name));
-    if syscalls.abis.values().flat_map(|calls| &calls.calls).any(starts) {
+    let starts = |call: &Call| call.name.as_deref().is_some_and(is_starting);
+    if !options.with_children && syscalls.abis.values().flat_map(|calls| &calls.calls).any(starts) {
         eprintln!(
             "syscall-scan: warning: the programs may start others, which inherit the filter: scan all of them in one \
-             command"
+             command, or pass --with-children"
         );
     }
     Ok(Filter::new(syscalls, filter.action.unwrap_or(Action::ERRNO), filter.args, &filter.also))

@@ -39,6 +39,10 @@ pub struct Options {
     #[arg(long, value_name = "DIR[@PLACE]")]
     pub plugin_dir: Vec<Given>,
 
+    /// Also scan the programs that the named ones start, and those that these start, as far as their paths are known
+    #[arg(long, requires = "files", conflicts_with = "why")]
+    pub with_children: bool,
+
     /// Write to FILE instead of standard output
     #[arg(short, long, value_name = "FILE", default_value = "-", hide_default_value = true)]
     pub output: PathBuf,

@@ -162,6 +162,7 @@ pub fn place(file: &str, address: &str, function: &Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::children::Children;
     use crate::image::Addr;
     use crate::scan::Site;
 
@@ -179,6 +180,7 @@ mod tests {
             lost: Vec::new(),
             executable: Vec::new(),
             absent: BTreeSet::new(),
+            children: Children { paths: BTreeSet::new(), unknown: Vec::new() },
             instructions: 0,
         }
     }

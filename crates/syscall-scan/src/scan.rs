@@ -9,6 +9,7 @@ use kplan::{Abi, Place, Unresolved, UnresolvedKind};
 use crate::Error;
 use crate::abi;
 use crate::calls::{Calls, SiteCall, calls};
+use crate::children::{Children, children};
 use crate::code::{Code, References};
 use crate::executable;
 use crate::image::{Addr, Image, Process};
@@ -31,6 +32,8 @@ pub struct Scan {
     /// The libraries that are loaded by name but missing from the root file system: the file that loads them, and their
     /// names.
     pub absent: BTreeSet<(Arc<str>, String)>,
+    /// The programs that it starts.
+    pub children: Children<Place>,
     /// The number of reachable instructions.
     pub instructions: usize,
 }
@@ -59,12 +62,17 @@ pub struct Site {
 pub fn scan(process: &Process) -> Result<Scan, Error> {
     let image = Image::link(process)?;
     let Reached { code, lost, absent } = reach(&image);
-    let (found, executable) = sites(&code);
-    let executable = executable.into_iter().map(|at| {
+    let references = References::new(&code);
+    let found = sites(&code, &references);
+    let place = |at| {
         let (file, address) = image.place(at);
         let function = image.function_at(at).map(str::to_owned);
         Place { file: file.to_string(), address: address.to_string(), function }
-    });
+    };
+    let executable = executable::places(&code, &references, &found).into_iter().map(place).collect();
+    let Children { paths, unknown } = children(&code, &references, &found);
+    let unknown = unknown.into_iter().map(|(at, reason)| (place(at), reason)).collect();
+    let children = Children { paths, unknown };
     let sites = found.into_iter().map(|(at, abi, calls)| {
         let Calls { known: calls, unknown } = calls;
         let unknown = unknown.map(|reason| reason.describe(&image));
@@ -95,8 +103,8 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
     let lost = lost.chain(variants).chain(others).collect();
     let abi = abi::abi(image.machine, false);
     let absent = absent.into_iter().map(|(at, name)| (image.place(at).0, name)).collect();
-    let (sites, executable) = (sites.collect(), executable.collect());
-    Ok(Scan { abi, sites, lost, executable, absent, instructions: code.instructions() })
+    let sites = sites.collect();
+    Ok(Scan { abi, sites, lost, executable, absent, children, instructions: code.instructions() })
 }
 
 /// Returns the shortest chain from the start of a process to a site that makes a call, for people. `call` is a name or
@@ -107,27 +115,23 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
 pub fn why(process: &Process, call: &str) -> Result<Option<String>, Error> {
     let image = Image::link(process)?;
     let code = reach(&image).code;
-    Ok(Chain::to(&code, &sites(&code).0, call).map(|chain| chain.describe(&image)))
+    Ok(Chain::to(&code, &sites(&code, &References::new(&code)), call).map(|chain| chain.describe(&image)))
 }
 
-/// Returns the sites of a program by rising address, each with its ABI and its calls, and the places that make memory
-/// executable.
-fn sites(code: &Code) -> (Vec<(Addr, Abi, Calls)>, BTreeSet<Addr>) {
-    let references = References::new(code);
+/// Returns the sites of a program by rising address, each with its ABI and its calls.
+fn sites(code: &Code, references: &References) -> Vec<(Addr, Abi, Calls)> {
     let mut addresses = code.sites.clone();
     addresses.sort_unstable();
     let sites = share(
         &addresses,
-        || Resolver::new(code, &references),
+        || Resolver::new(code, references),
         |resolver, &at| {
             let (compat, number) = gate(code, at);
             let abi = abi::abi(code.image.machine, compat);
             (at, abi, calls(resolver, at, abi, number))
         },
     );
-    let sites: Vec<_> = sites.into_iter().flat_map(by_abi).collect();
-    let executable = executable::places(code, &references, &sites);
-    (sites, executable)
+    sites.into_iter().flat_map(by_abi).collect()
 }
 
 /// Splits a site that makes calls of two ABIs into one site for each.

@@ -1,10 +1,10 @@
 //! Scans of the files that the command line names.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kcli::{Failure, OrBadInput, Progress, read_input_if};
 use kplan::{Syscalls, Unresolved, UnresolvedKind};
@@ -12,7 +12,7 @@ use syscall_scan::image::Object;
 use syscall_scan::loader::{Extra, Loader};
 use syscall_scan::programs::{RootContents, processes, walk};
 use syscall_scan::sysroot::Sysroot;
-use syscall_scan::{Error, report, scan, why};
+use syscall_scan::{Error, Scan, report, scan, why};
 
 use crate::options::Options;
 
@@ -31,25 +31,94 @@ pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
     if options.files.is_empty() {
         return scan_root(options, &loader);
     }
-    let absent = Absent::default();
-    let scanned = options.files.iter().map(|path| {
+    let notes = Notes::default();
+    let mut found = Syscalls::default();
+    for path in &options.files {
         let (bytes, inside) = read(options, &loader, path)?;
         let file = path.display().to_string();
-        scan_program(options, &loader, &bytes, &inside, &file, &absent)
-            .map_err(|error| Failure::bad_input(format!("{file}: {error}")))
-    });
-    let found = scanned.collect();
-    warn_of(absent);
-    found
+        let scanned = scan_program(options, &loader, &bytes, &inside, &file, &notes);
+        found.merge(scanned.map_err(|error| Failure::bad_input(format!("{file}: {error}")))?);
+        notes.lock().scanned.insert(inside);
+    }
+    if options.with_children {
+        scan_children(options, &loader, &notes, &mut found)?;
+    }
+    notes.print();
+    Ok(found)
 }
 
-/// Libraries that programs load by name and that the root file system lacks, see [`syscall_scan::Scan`].
-type Absent = Mutex<BTreeSet<(Arc<str>, String)>>;
+/// Scans the programs that the scanned ones start, until no new one is found.
+fn scan_children(
+    options: &Options,
+    loader: &Loader,
+    notes: &Notes,
+    found: &mut Syscalls,
+) -> Result<(), Failure> {
+    loop {
+        let next = notes.lock().children.pop_first();
+        let Some((path, parent)) = next else { return Ok(()) };
+        // The path is relative to an unknown directory.
+        let absolute = Path::new(&path).is_absolute().then(|| loader.root().resolve(Path::new(&path)));
+        let Some(inside) = absolute.flatten() else {
+            eprintln!("syscall-scan: warning: {parent}: starts {path}, which does not exist");
+            continue;
+        };
+        if !notes.lock().scanned.insert(inside.clone()) {
+            continue;
+        }
+        let failed = |error: String| Failure::bad_input(format!("{path}, which {parent} starts: {error}"));
+        let bytes = loader.root().read_object(&inside).map_err(|error| failed(error.to_string()))?;
+        let scanned = scan_program(options, loader, &bytes, &inside, &path, notes);
+        found.merge(scanned.map_err(|error| failed(error.to_string()))?);
+    }
+}
 
-/// Warns about missing libraries. Programs may work without them, but a missing library may be a mistake.
-fn warn_of(absent: Absent) {
-    for (file, name) in absent.into_inner().unwrap_or_else(PoisonError::into_inner) {
-        eprintln!("syscall-scan: warning: {file}: loads {name}, which does not exist");
+/// What scans find besides system calls.
+#[derive(Default)]
+struct Notes(Mutex<NotedFiles>);
+
+#[derive(Default)]
+struct NotedFiles {
+    /// Libraries that programs load by name and that the root file system lacks, see [`syscall_scan::Scan`].
+    absent: BTreeSet<(Arc<str>, String)>,
+    /// The paths of programs to scan, each with the program that starts it.
+    children: BTreeMap<String, String>,
+    /// The programs that start others by unknown paths, each with one place and the reason.
+    unknown: BTreeMap<String, String>,
+    /// The paths of the scanned programs, with links resolved.
+    scanned: BTreeSet<PathBuf>,
+}
+
+impl Notes {
+    fn lock(&self) -> MutexGuard<'_, NotedFiles> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds the notes of a scan of `file`.
+    fn add(&self, file: &str, scan: Scan, with_children: bool) {
+        let mut notes = self.lock();
+        notes.absent.extend(scan.absent);
+        if with_children {
+            let paths = scan.children.paths.into_iter().map(|path| (path, file.to_owned()));
+            notes.children.extend(paths);
+            if let Some((place, reason)) = scan.children.unknown.first() {
+                let place = report::place(&place.file, &place.address, &place.function);
+                notes.unknown.insert(file.to_owned(), format!("{place}: {reason}"));
+            }
+        }
+    }
+
+    /// Prints a warning for each missing library, which programs may not need, and each unknown child.
+    fn print(self) {
+        let notes = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        for (file, name) in notes.absent {
+            eprintln!("syscall-scan: warning: {file}: loads {name}, which does not exist");
+        }
+        for (file, reason) in notes.unknown {
+            eprintln!(
+                "syscall-scan: warning: {file}: starts programs whose paths are unknown; name them too ({reason})"
+            );
+        }
     }
 }
 
@@ -127,13 +196,13 @@ fn scan_program(
     bytes: &[u8],
     inside: &Path,
     file: &str,
-    absent: &Absent,
+    notes: &Notes,
 ) -> Result<Syscalls, Error> {
     let processes = processes(loader, bytes, inside, file)?;
     let section = |process| {
         let scan = scan(process)?;
         let section = report::section(file, &scan, options.sites);
-        absent.lock().unwrap_or_else(PoisonError::into_inner).extend(scan.absent);
+        notes.add(file, scan, options.with_children);
         Ok(section)
     };
     processes.iter().map(section).collect()
@@ -145,18 +214,18 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     let files = walk(loader.root());
     drop(spinner);
     let progress = Progress::bar(files.programs.len() as u64, "programs");
-    let absent = Absent::default();
+    let notes = Notes::default();
     let results = each(&files.programs, |path| {
         let file = path.display().to_string();
         let bytes = loader.root().read_object(path).map_err(|error| error.to_string());
         let result = bytes.and_then(|bytes| {
-            scan_program(options, loader, &bytes, path, &file, &absent).map_err(|error| error.to_string())
+            scan_program(options, loader, &bytes, path, &file, &notes).map_err(|error| error.to_string())
         });
         progress.advance(1);
         result
     })?;
     drop(progress);
-    warn_of(absent);
+    notes.print();
     let mut failed: Vec<(&PathBuf, String)> =
         files.damaged.iter().map(|(path, error)| (path, error.to_string())).collect();
     let scanned = files.programs.iter().zip(results).filter_map(|(path, result)| {
