@@ -273,8 +273,17 @@ impl KernelTest<'_> {
 
     /// Returns the console of a kernel that was booted.
     pub fn console(&self, kernel: &Kernel) -> String {
-        let log = self.chain.dir().join(format!("{}.log", kernel.name));
-        String::from_utf8_lossy(&fs::read(log).expect("a console's log")).replace('\r', "")
+        self.read(&format!("{}.log", kernel.name)).replace('\r', "")
+    }
+
+    /// Writes a file in the directory of the test.
+    pub fn write(&self, name: &str, contents: impl AsRef<[u8]>) {
+        self.chain.write(name, contents);
+    }
+
+    /// Reads a file in the directory of the test.
+    pub fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.chain.dir().join(name)).expect(name)).into_owned()
     }
 
     /// Boots a kernel. Returns the outcome, and whether its verdict is PASS.

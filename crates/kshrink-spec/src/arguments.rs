@@ -39,6 +39,8 @@ Examples:
       the same passes for a user program
   syscall-scan busybox | kshrink-spec build/vmlinux -o out --html report.html
       also write a page for a browser: sizes by directory, removals by pass, and the reason that each function is kept
+  kshrink-spec build/vmlinux --keep-debug -o out
+      also write out/vmlinux.debug, in which a debugger finds source lines, functions and variables
   kshrink-spec --from out --html report.html
       the same page for the finished directory out
 
@@ -60,6 +62,11 @@ pub struct Arguments {
     /// original blocks) and contents.json (the sizes of all functions and variables, for --from) to DIR
     #[arg(short, long, value_name = "DIR", group = "task")]
     pub output: Option<PathBuf>,
+
+    /// Also write vmlinux.debug: the kernel with the original's debugging information (DWARF) for its new addresses, for
+    /// gdb, perf and decode_stacktrace.sh
+    #[arg(long, requires = "output")]
+    pub keep_debug: bool,
 
     /// Stop before the relink, and write the rewritten program as one relocatable object
     #[arg(long, value_name = "FILE", group = "task")]

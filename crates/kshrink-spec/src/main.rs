@@ -57,7 +57,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     if let RewriteInput::Kernel { build, .. } = &input {
         match &task {
-            Task::Relink(out) => relink::check_output(build, out)?,
+            Task::Relink(out) => {
+                relink::check_output(build, out)?;
+                if arguments.keep_debug {
+                    kdebug::check(&build.vmlinux).map_err(Failure::bad_input)?;
+                }
+            }
             Task::EmitObject(file) => relink::check_apart(build, file)?,
             Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) | Task::Page(_) => {}
         }
@@ -85,7 +90,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     check_plan(&plan, plan_path, &input, arguments)?;
     if let Task::Bisect(command) = task {
         drop(phases);
-        let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
+        let writer = Writer { input: &input, passes: &selected, make: &arguments.make, keep_debug: false };
         let (program, plan, options) = (&program, &plan, arguments.options());
         return Bisection { writer, program, plan, options, command, trials: 0 }.run();
     }
@@ -104,7 +109,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Task::Retained(symbols) = &task {
         return retained::print(graph, symbols);
     }
-    let writer = Writer { input: &input, passes: &selected, make: &arguments.make };
+    let writer =
+        Writer { input: &input, passes: &selected, make: &arguments.make, keep_debug: arguments.keep_debug };
     match &task {
         Task::EmitObject(path) => {
             let (mut report, contents) = writer.object(&mut rewritten, phases, path)?;

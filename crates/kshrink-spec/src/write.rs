@@ -21,6 +21,8 @@ pub struct Writer<'a> {
     pub passes: &'a [Pass],
     /// Variables for the kernel's build.
     pub make: &'a [String],
+    /// Whether to write the debugging information of a kernel.
+    pub keep_debug: bool,
 }
 
 impl Writer<'_> {
@@ -72,10 +74,17 @@ impl Writer<'_> {
             }
         };
         let linked = Sizes::of(&build.vmlinux, &staged.vmlinux())?;
+        let blocks = blocks::map(graph, &code, &bases)?;
+        let debug = if self.keep_debug {
+            phases.next("debug");
+            let debug = kdebug::debug_file(&build.vmlinux, &staged.vmlinux(), &blocks);
+            Some(debug.map_err(Failure::bad_input)?)
+        } else {
+            None
+        };
         let report =
             Report::new(self.input, graph, std::mem::take(passes), phases.finish(), Some(linked), frozen);
-        let blocks = blocks::map(graph, &code, &bases)?;
-        staged.publish(out, &report.json()?, &blocks, &contents)?;
+        staged.publish(out, &report.json()?, &blocks, &contents, debug.as_deref())?;
         Ok((report, contents))
     }
 }

@@ -113,6 +113,7 @@ impl<'b> Staged<'b> {
         report: &[u8],
         blocks: &BlockMap,
         contents: &Contents,
+        debug: Option<&[u8]>,
     ) -> Result<(), Failure> {
         fs::create_dir_all(out).map_err(|error| Failure::job(format!("{}: {error}", out.display())))?;
         let image = self.boot_image.file_name().expect("make named a file");
@@ -126,6 +127,17 @@ impl<'b> Staged<'b> {
             fs::rename(&from, &to).map_err(|error| {
                 Failure::job(format!("{}: cannot move it to {}: {error}", from.display(), to.display()))
             })?;
+        }
+        let debug_file = out.join("vmlinux.debug");
+        match debug {
+            Some(debug) => {
+                let mut output = Output::create(&debug_file)?;
+                std::io::Write::write_all(&mut output, debug)?;
+                output.commit()?;
+            }
+            // A file of an earlier run is about another kernel.
+            None if debug_file.exists() => fs::remove_file(&debug_file)?,
+            None => {}
         }
         let mut output = Output::create(&out.join("blocks.json"))?;
         blocks.write(&mut output)?;
