@@ -1,13 +1,20 @@
 //! The copy of a build directory.
+//!
+//! make compares the times of all files, but the link reads few of them. Objects that it does not read are empty files
+//! with the time of the original in the copy ([`Unread`]). They are most of a build with debugging information.
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kcli::Failure;
+use kelf::KernelBuild;
+use kelf::archive::{Archive, MemberContent};
+use rustc_hash::FxHashSet;
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::run;
 use crate::scratch::ScratchDir;
@@ -38,30 +45,115 @@ impl BuildCopy {
     ///
     /// # Errors
     /// A failed job if something cannot be written; bad input if a link leads from the build to a directory elsewhere.
-    pub fn make(build: &Path, parent: &Path) -> Result<BuildCopy, Failure> {
+    pub fn make(build: &KernelBuild, parent: &Path) -> Result<BuildCopy, Failure> {
         let scratch = ScratchDir::new_in(parent, ".kshrink-relink-").map_err(|error| {
             Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind()))
         })?;
         // One level deeper: Kbuild would treat a copy directly in the source tree as a build below it.
-        let name = build.file_name().unwrap_or(OsStr::new("build"));
+        let from = &build.dir;
+        let name = from.file_name().unwrap_or(OsStr::new("build"));
         let dir = scratch.path().join(name);
         fs::create_dir(&dir)?;
-        check_space(build, &dir, parent)?;
-        copy(build, &dir)?;
+        let mut entries = Vec::new();
+        list(from, Path::new(""), &mut entries)?;
+        let unread = Unread::of(build, &entries)?;
+        check_space(build, &entries, &unread, &dir, parent)?;
+        copy(from, &entries, &unread, &dir)?;
         let is_below_source =
-            fs::read_link(build.join("source")).is_ok_and(|source| source == Path::new(".."));
-        if let (true, Some(source)) = (is_below_source, build.parent()) {
+            fs::read_link(from.join("source")).is_ok_and(|source| source == Path::new(".."));
+        if let (true, Some(source)) = (is_below_source, from.parent()) {
             link_entries(source, scratch.path(), name)?;
         }
         Ok(BuildCopy { _scratch: scratch, dir, is_below_source })
     }
 }
 
+/// An entry of a build directory.
+struct Entry {
+    /// Its path in the directory.
+    path: PathBuf,
+    /// Its own metadata, not that of a link's target.
+    metadata: Metadata,
+}
+
+/// Lists everything in a directory of the build but the history; a directory precedes its entries.
+fn list(build: &Path, inside: &Path, entries: &mut Vec<Entry>) -> io::Result<()> {
+    for entry in fs::read_dir(build.join(inside))? {
+        let entry = entry?;
+        if entry.file_name() == HISTORY && inside == Path::new("") {
+            continue;
+        }
+        let (path, metadata) = (inside.join(entry.file_name()), entry.metadata()?);
+        let is_dir = metadata.is_dir();
+        entries.push(Entry { path: path.clone(), metadata });
+        if is_dir {
+            list(build, &path, entries)?;
+        }
+    }
+    Ok(())
+}
+
+/// The files of a build that the link of `vmlinux` and of the boot image does not read.
+///
+/// - Members of `vmlinux.a`, which the rewritten object replaces, unless a library has them too.
+/// - What the link makes again: `vmlinux` and `vmlinux.o`.
+/// - Modules and their objects, which `.mod` files list (scripts/Makefile.build).
+struct Unread(FxHashSet<PathBuf>);
+
+impl Unread {
+    fn of(build: &KernelBuild, entries: &[Entry]) -> Result<Unread, Failure> {
+        let mut unread = FxHashSet::default();
+        unread.extend(["vmlinux", "vmlinux.o", "vmlinux.unstripped"].map(PathBuf::from));
+        for Entry { path, .. } in entries {
+            let name = path.to_string_lossy();
+            if name.ends_with(".ko") || name.ends_with(".mod.o") {
+                unread.insert(path.clone());
+            } else if name.ends_with(".mod") {
+                let objects = fs::read_to_string(build.dir.join(path)).unwrap_or_default();
+                unread.extend(objects.split_whitespace().map(PathBuf::from));
+                unread.insert(path.with_extension("o"));
+            }
+        }
+        unread.extend(members(build, &build.archive)?);
+        for library in &build.libraries {
+            for member in members(build, library)? {
+                unread.remove(&member);
+            }
+        }
+        for object in &build.beside {
+            unread.remove(object.strip_prefix(&build.dir).unwrap_or(object));
+        }
+        Ok(Unread(unread))
+    }
+
+    /// Whether an entry is a file of this kind.
+    fn contains(&self, entry: &Entry) -> bool {
+        entry.metadata.is_file() && self.0.contains(&entry.path)
+    }
+}
+
+/// Returns the members of a thin archive, as paths in the build directory.
+fn members(build: &KernelBuild, archive: &Path) -> Result<Vec<PathBuf>, Failure> {
+    let bytes = fs::read(archive)?;
+    let archive = Archive::read(archive, &bytes).map_err(Failure::of)?;
+    let files = archive.members.into_iter().filter_map(|member| match member.content {
+        MemberContent::File(path) => Some(path.strip_prefix(&build.dir).ok()?.to_path_buf()),
+        MemberContent::Inside(_) => None,
+    });
+    Ok(files.collect())
+}
+
 /// Checks that the file system has room for the copy. A file system that shares the content of copied files needs none.
-fn check_space(build: &Path, dir: &Path, parent: &Path) -> Result<(), Failure> {
+fn check_space(
+    build: &KernelBuild,
+    entries: &[Entry],
+    unread: &Unread,
+    dir: &Path,
+    parent: &Path,
+) -> Result<(), Failure> {
     let probe = dir.join("probe");
     let mut clone = Command::new("cp");
-    clone.arg("--reflink=always").arg(build.join("vmlinux")).arg(&probe);
+    clone.arg("--reflink=always").arg(&build.vmlinux).arg(&probe);
     let is_shared = run(&mut clone, "cloning vmlinux").is_ok();
     fs::remove_file(&probe).or_else(|error| match error.kind() {
         ErrorKind::NotFound => Ok(()),
@@ -72,7 +164,8 @@ fn check_space(build: &Path, dir: &Path, parent: &Path) -> Result<(), Failure> {
     }
     let space = rustix::fs::statvfs(dir).map_err(std::io::Error::from)?;
     let free = space.f_bavail.saturating_mul(space.f_frsize);
-    let needed = size_of(build, Some(OsStr::new(HISTORY)))?;
+    let copied = entries.iter().filter(|entry| !unread.contains(entry));
+    let needed: u64 = copied.map(|entry| entry.metadata.blocks() * BLOCK).sum();
     if needed <= free {
         return Ok(());
     }
@@ -84,67 +177,64 @@ fn check_space(build: &Path, dir: &Path, parent: &Path) -> Result<(), Failure> {
     )))
 }
 
-/// Returns the bytes on disk of the files in a directory, except one of its entries.
-fn size_of(dir: &Path, except: Option<&OsStr>) -> std::io::Result<u64> {
-    let mut size = 0;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if Some(entry.file_name().as_os_str()) == except {
-            continue;
-        }
-        let metadata = entry.metadata()?;
-        size += metadata.blocks() * BLOCK;
-        if metadata.is_dir() {
-            size += size_of(&entry.path(), None)?;
-        }
-    }
-    Ok(size)
-}
-
-/// Copies with `cp -a`, which preserves modification times, so that make does not rebuild everything. Links out of the
-/// copy are replaced by their targets, so that nothing is written through them.
-fn copy(from: &Path, to: &Path) -> Result<(), Failure> {
-    let mut command = Command::new("cp");
-    command.args(["-a", "--reflink=auto", "-t"]).arg(to).arg("--");
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        if entry.file_name() != HISTORY {
-            command.arg(entry.path());
-        }
-    }
-    run(&mut command, "copying the build directory")?;
-    replace_links(to, to)
-}
-
-fn replace_links(root: &Path, dir: &Path) -> Result<(), Failure> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let path = entry.path();
-        let kind = entry.file_type()?;
+/// Copies the entries with their times, so that make does not rebuild everything. Links out of the build are replaced by
+/// their targets, so that nothing is written through them.
+fn copy(from: &Path, entries: &[Entry], unread: &Unread, to: &Path) -> Result<(), Failure> {
+    for entry in entries {
+        let (old, new) = (from.join(&entry.path), to.join(&entry.path));
+        let kind = entry.metadata.file_type();
         if kind.is_dir() {
-            replace_links(root, &path)?;
+            fs::create_dir(&new)?;
+            // Its times are set when it is complete.
+        } else if kind.is_symlink() {
+            symlink(fs::read_link(&old)?, &new)?;
+        } else if unread.contains(entry) {
+            File::create(&new)?;
+            set_times(&new, &entry.metadata)?;
+        } else if kind.is_file() {
+            fs::copy(&old, &new)
+                .map_err(|error| Failure::job(format!("cannot copy {}: {error}", old.display())))?;
+            set_times(&new, &entry.metadata)?;
         }
-        // `source` leads to the kernel's source, which no build writes to.
-        if !kind.is_symlink() || path == root.join("source") {
-            continue;
-        }
-        let Ok(target) = fs::canonicalize(&path) else { continue };
-        if target.starts_with(root) {
-            continue;
-        }
-        if target.is_dir() {
-            return Err(Failure::bad_input(format!(
-                "{} is a link to the directory {}, into which the relink would write; build without such links",
-                path.strip_prefix(root).unwrap_or(&path).display(),
-                target.display()
-            )));
-        }
-        let modified = fs::metadata(&target)?.modified()?;
-        fs::remove_file(&path)?;
-        fs::copy(&target, &path)?;
-        fs::File::options().write(true).open(&path)?.set_modified(modified)?;
+    }
+    for entry in entries.iter().filter(|entry| entry.metadata.is_symlink()) {
+        replace_link(to, &entry.path)?;
+    }
+    for entry in entries.iter().rev().filter(|entry| entry.metadata.is_dir()) {
+        let new = to.join(&entry.path);
+        fs::set_permissions(&new, entry.metadata.permissions())?;
+        set_times(&new, &entry.metadata)?;
     }
     Ok(())
+}
+
+/// Replaces a link of the copy that leads out of it by the file that it leads to.
+fn replace_link(copy: &Path, path: &Path) -> Result<(), Failure> {
+    let link = copy.join(path);
+    let Ok(target) = fs::canonicalize(&link) else { return Ok(()) };
+    // `source` leads to the kernel's source, which no build writes to.
+    if target.starts_with(copy) || path == Path::new("source") {
+        return Ok(());
+    }
+    if target.is_dir() {
+        return Err(Failure::bad_input(format!(
+            "{} is a link to the directory {}, into which the relink would write; build without such links",
+            path.display(),
+            target.display()
+        )));
+    }
+    fs::remove_file(&link)?;
+    fs::copy(&target, &link)?;
+    Ok(set_times(&link, &fs::metadata(&target)?)?)
+}
+
+/// Sets the times of a file, which may be read-only.
+fn set_times(path: &Path, metadata: &Metadata) -> io::Result<()> {
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: metadata.atime(), tv_nsec: metadata.atime_nsec() as _ },
+        last_modification: Timespec { tv_sec: metadata.mtime(), tv_nsec: metadata.mtime_nsec() as _ },
+    };
+    Ok(utimensat(CWD, path, &times, AtFlags::empty())?)
 }
 
 /// Makes a link in `to` to each entry of `from`, except one and the history.

@@ -70,7 +70,7 @@ pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
 impl<'b> Staged<'b> {
     /// Copies the build directory to the place of `out`. `variables` are for make.
     pub fn copy(build: &'b KernelBuild, variables: &'b [String], out: &Path) -> Result<Staged<'b>, Failure> {
-        let copy = BuildCopy::make(&build.dir, &existing_ancestor(out)?)?;
+        let copy = BuildCopy::make(build, &existing_ancestor(out)?)?;
         let make = Make::new(build, variables, copy)?;
         let boot_image = make.boot_image()?;
         Ok(Staged { build, make, boot_image })
