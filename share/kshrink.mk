@@ -13,7 +13,8 @@
 #   trimmed       builds the kernel again with the options of KSHRINK_TRIM: $(KSHRINK_OUT)/trimmed/, a
 #                 build directory. With KSHRINK_TRIM, all other targets start from this kernel.
 #   instrumented  a kernel that records its own coverage, to run on the device: $(KSHRINK_OUT)/instrumented/
-#   report        the sizes of these kernels: $(KSHRINK_OUT)/report.txt
+#   report        the sizes of these kernels, and a page for a browser about each rewritten one:
+#                 $(KSHRINK_OUT)/report.txt, $(KSHRINK_OUT)/shrunk.html, $(KSHRINK_OUT)/frozen.html
 #   kshrink-clean removes all of that
 #
 # The directories of kernels have vmlinux, System.map, the boot image and report.json. The build directory
@@ -99,12 +100,13 @@ $(KSHRINK_PREFIX)trimmed: $(kshrink_state)/trimmed
 $(KSHRINK_PREFIX)shrunk: $(kshrink_out)/shrunk/report.json
 $(KSHRINK_PREFIX)frozen: $(kshrink_out)/frozen/report.json
 $(KSHRINK_PREFIX)instrumented: $(kshrink_out)/instrumented/report.json
-$(KSHRINK_PREFIX)report: $(kshrink_out)/report.txt
+$(KSHRINK_PREFIX)report: $(kshrink_out)/report.txt $(patsubst %,$(kshrink_out)/%.html,$(filter-out trimmed,$(KSHRINK_KERNELS)))
 	@cat $<
 
 kshrink-clean:
 	rm -rf $(addprefix $(kshrink_out)/,original trimmed trimmed.partial shrunk frozen instrumented traces \
-		scan.json static.json trace.json later.json cold.json frozen.json report.txt .state)
+		scan.json static.json trace.json later.json cold.json frozen.json report.txt shrunk.html frozen.html \
+		instrumented.html .state)
 
 # The kernel of the user. This rule is used only where nothing else makes the file.
 $(kshrink_build)/vmlinu%:
@@ -290,5 +292,8 @@ $(kshrink_out)/report.txt: $(kshrink_out)/original/vmlinux $(kshrink_state)/repo
 		$(patsubst %,$(kshrink_out)/%/report.json,$(filter-out trimmed,$(KSHRINK_KERNELS))) | kshrink-tools
 	@bin=$(if $(kshrink_bin),$(abspath $(kshrink_bin))/); cd $(@D) && \
 		"$${bin}kelf" size original/vmlinux $(patsubst %,%/vmlinux,$(strip $(KSHRINK_KERNELS))) >$(@F).partial && mv $(@F).partial $(@F)
+
+$(kshrink_out)/%.html: $(kshrink_out)/%/report.json | kshrink-tools
+	@$(kshrink_say) $(kshrink_bin)kshrink-spec --from $(@D)/$* --html $@ </dev/null
 
 .DEFAULT_GOAL := $(kshrink_goal)

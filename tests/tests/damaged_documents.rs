@@ -93,6 +93,7 @@ const READERS: &[Reader] = &[
     reader("vmlinux", Format::Program, "frozen-pack pack @ -o /dev/null"),
     reader("vmlinux", Format::Program, "kelf size @"),
     reader("plan.json", Format::Text, "syscall-scan diff @ plan.json"),
+    found("out/contents.json", Format::Text, "kshrink-spec --from out --html /dev/null"),
     reader(
         "plan.json",
         Format::Text,
