@@ -7,6 +7,7 @@
 #include <linux/uaccess.h>
 
 #include "runtime.h"
+#include "segments.h"
 
 static int show(struct seq_file *file, void *unused)
 {
@@ -15,6 +16,9 @@ static int show(struct seq_file *file, void *unused)
 
 	seq_printf(file, "mode %s\n", modes[kshrink_mode]);
 	kshrink_show(file);
+#ifdef KSHRINK_PACKS
+	seq_printf(file, "freed_between_sections_kib %lu\n", kshrink_packed_kib());
+#endif
 	seq_printf(file, "packed_bytes %u\n", kshrink_packed.size);
 	seq_printf(file, "thawed %u\nrefrozen %u\nrefused %u\n", count, (u32)atomic_read(&kshrink_refrozen),
 		   (u32)atomic_read(&kshrink_refused));

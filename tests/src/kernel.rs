@@ -163,6 +163,11 @@ impl KernelTest<'_> {
         self.on_arm("stress", None, &["--machine", "virt32"])
     }
 
+    /// Forbidden accesses to memory, and the page tables, on 32-bit ARM.
+    pub fn protection_on_arm(&mut self) -> Scenario {
+        self.on_arm("protection", None, &["--machine", "virt32"])
+    }
+
     fn on_arm(
         &mut self,
         name: &'static str,

@@ -22,6 +22,8 @@ pub struct InputFiles {
     /// Further symbols that the link needs.
     pub(crate) entries: Vec<String>,
     pub(crate) wraps: Vec<Wrap>,
+    /// Symbols of which the last object that defines them counts.
+    pub(crate) overridden: Vec<String>,
 }
 
 /// The effect of `ld --wrap=NAME` on undefined symbols.
@@ -123,7 +125,7 @@ impl InputFiles {
     /// Creates the inputs from objects in memory, each with a name for messages, in link order.
     pub fn of_bytes(objects: impl IntoIterator<Item = (String, Vec<u8>)>) -> InputFiles {
         let file = |(name, bytes)| InputFile { name, role: Role::Linked, source: None, bytes };
-        InputFiles { files: objects.into_iter().map(file).collect(), entries: Vec::new(), wraps: Vec::new() }
+        InputFiles::of_files(objects.into_iter().map(file).collect())
     }
 
     /// Returns the number of object files, including library members that may not be needed.
@@ -143,7 +145,11 @@ impl InputFiles {
 
     fn read(jobs: Vec<Job>) -> Result<InputFiles> {
         let files = jobs.into_par_iter().map(Job::run).collect::<Result<_>>()?;
-        Ok(InputFiles { files, entries: Vec::new(), wraps: Vec::new() })
+        Ok(InputFiles::of_files(files))
+    }
+
+    fn of_files(files: Vec<InputFile>) -> InputFiles {
+        InputFiles { files, entries: Vec::new(), wraps: Vec::new(), overridden: Vec::new() }
     }
 
     /// Adds symbols that are referenced from outside (`ld --undefined`), as start-up code references `main`. They also
@@ -175,6 +181,13 @@ impl InputFiles {
     /// Wraps these symbols exactly like `ld --wrap=NAME`.
     pub fn wrapping_as_ld(self, names: &[&str]) -> InputFiles {
         self.wrap(names, false, false)
+    }
+
+    /// Replaces the definitions of these symbols by those in the last file that defines them, which
+    /// [`InputFiles::with_objects`] added: all others become weak.
+    pub fn overriding(mut self, names: &[&str]) -> InputFiles {
+        self.overridden.extend(names.iter().map(|&name| name.to_owned()));
+        self
     }
 
     fn wrap(mut self, names: &[&str], everywhere: bool, weak: bool) -> InputFiles {

@@ -35,6 +35,7 @@ mod bases;
 mod error;
 mod frozen;
 mod headers;
+mod memory;
 mod resolve;
 mod segments;
 
@@ -49,6 +50,7 @@ pub use headers::{is_bitcode, is_object, read_linked};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
 pub use machine::Machine;
+pub use memory::KernelMemory;
 pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};
 pub use program::{Definition, Global, Input, Program, Resolved};
 pub use reloc::{Reloc, RelocClass};

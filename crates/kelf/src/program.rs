@@ -121,6 +121,9 @@ impl<'a> Program<'a> {
         if !files.wraps.is_empty() {
             parsed.iter_mut().for_each(|object| wrap(object, &files.wraps));
         }
+        for name in &files.overridden {
+            override_definitions(&mut parsed, name);
+        }
         let machine = common_machine(&parsed)?;
         let mut link = Link::default();
         files.entries.iter().for_each(|entry| link.resolver.need(entry));
@@ -239,6 +242,15 @@ fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
             }
         }
     }
+}
+
+/// Makes all global definitions of a symbol weak, except for that of the last object.
+fn override_definitions(objects: &mut [Object<'_>], name: &str) {
+    let symbols = objects.iter_mut().rev().flat_map(|object| &mut object.symbols);
+    let is_it = |symbol: &&mut Symbol<'_>| {
+        symbol.name == name && symbol.binding == STB_GLOBAL && !symbol.is_undefined()
+    };
+    symbols.filter(is_it).skip(1).for_each(|symbol| symbol.binding = STB_WEAK);
 }
 
 /// Returns the common machine of all objects.

@@ -8,6 +8,8 @@
 //! Memory between `__init_begin` and `__init_end` is freed after boot. Sections are compared with these two by *load*
 //! address: on x86-64, `.data..percpu` runs at address 0 but is loaded, and freed, among the init sections. A section
 //! across a boundary is split there.
+//!
+//! A device has pages, not bytes: [`SizeTable::memory`] is what the booted kernel keeps of them (`memory.rs`).
 
 use std::fs;
 use std::io::{self, Write};
@@ -16,6 +18,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use goblin::elf::Sym;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHT_NOBITS, SectionHeader};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::frozen::FrozenSizes;
 use crate::headers::{ElfFile, read_linked};
 use crate::machine::Machine;
+use crate::memory::KernelMemory;
 use crate::segments::Segments;
 
 /// Sizes of one linked kernel or program, in bytes.
@@ -30,6 +34,9 @@ use crate::segments::Segments;
 pub struct SizeTable {
     /// The file.
     pub path: PathBuf,
+    /// The pages that the booted kernel keeps; `None` for a user program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<KernelMemory>,
     /// Executable sections that remain after boot.
     pub text: u64,
     /// Other sections that remain after boot: read-only, writable and zero-initialised.
@@ -66,6 +73,7 @@ impl SizeTable {
         let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
         let mut table = SizeTable {
             path: path.into(),
+            memory: None,
             text: 0,
             data: 0,
             frozen: FrozenSizes::of(&file)?,
@@ -78,7 +86,14 @@ impl SizeTable {
             footprint: 0,
         };
         let segments = Segments::of(&file)?;
-        let init = init_range(&file, path)?.map(|range| segments.load_range(range));
+        let symbols = match file.symbol_table()? {
+            Some(table) => file.symbols(table)?,
+            None => Vec::new(),
+        };
+        let init = init_range(&file, &symbols, path)?.map(|range| segments.load_range(range));
+        if init.is_some() {
+            table.memory = KernelMemory::of(&file, &symbols, &segments)?;
+        }
         let mut compressed = GzEncoder::new(Count(0), Compression::best());
         for (index, header) in file.sections.iter().enumerate() {
             if !takes_memory(header, file.section_name(index)?) {
@@ -111,9 +126,12 @@ impl SizeTable {
         Ok(table)
     }
 
-    /// Returns the columns in order with their names; `None` for a missing boot image and missing frozen parts.
-    pub fn columns(&self) -> [(&'static str, Option<u64>); 12] {
+    /// Returns the columns in order with their names; `None` for a missing boot image, missing frozen parts, and the
+    /// memory of a user program.
+    pub fn columns(&self) -> [(&'static str, Option<u64>); 14] {
         [
+            ("resident", self.memory.map(|memory| memory.resident)),
+            ("padding", self.memory.map(|memory| memory.padding)),
             ("text", Some(self.text)),
             ("data", Some(self.data)),
             ("frozen text", self.frozen.map(|frozen| frozen.text)),
@@ -132,7 +150,7 @@ impl SizeTable {
 
 /// Whether a section takes memory: it is allocated, not freed at boot (`.brk`), and not the zero-initialised thread
 /// storage of a program, of which only threads have copies.
-fn takes_memory(header: &SectionHeader, name: &str) -> bool {
+pub(crate) fn takes_memory(header: &SectionHeader, name: &str) -> bool {
     let thread_storage = header.sh_flags & u64::from(SHF_TLS) != 0 && header.sh_type == SHT_NOBITS;
     header.sh_flags & u64::from(SHF_ALLOC) != 0 && !thread_storage && !is_given_back(name)
 }
@@ -157,11 +175,7 @@ impl Write for Count {
 }
 
 /// Returns the addresses of `__init_begin` and `__init_end`; `None` for a user program.
-fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
-    let symbols = match file.symbol_table()? {
-        Some(table) => file.symbols(table)?,
-        None => Vec::new(),
-    };
+fn init_range(file: &ElfFile<'_>, symbols: &[(Sym, &str)], path: &Path) -> Result<Option<Range<u64>>> {
     let address = |wanted: &str| {
         let symbol = symbols.iter().find(|(_, name)| *name == wanted);
         symbol.map(|(symbol, _)| symbol.st_value)
@@ -191,7 +205,7 @@ fn init_range(file: &ElfFile<'_>, path: &Path) -> Result<Option<Range<u64>>> {
 }
 
 /// Returns the number of bytes in both ranges.
-fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
+pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
     one.end.min(other.end).saturating_sub(one.start.max(other.start))
 }
 

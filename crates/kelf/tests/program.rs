@@ -276,6 +276,23 @@ fn references_of_the_definer_are_wrapped_if_asked_for() {
 }
 
 #[test]
+fn a_later_definition_replaces_an_earlier_one() {
+    let dir = Dir::new();
+    let files = compile(&dir, Machine::I386, &["back", "uses_back", "names_own_back"]);
+    let other = std::fs::read(&files[2]).unwrap();
+    let all = || {
+        let files = InputFiles::of_objects(&files[..2]).unwrap();
+        files.with_objects([("other.o".to_owned(), other.clone())])
+    };
+    assert!(matches!(Program::link(&all()), Err(Error::DuplicateSymbol { .. })));
+    let files = all().overriding(&["back"]);
+    let program = Program::link(&files).unwrap();
+    assert_eq!(definer(&program, "back"), "other.o");
+    let replaced = program.objects[0].object.symbols.iter().find(|symbol| symbol.name == "back");
+    assert!(replaced.is_some_and(|symbol| symbol.is_weak() && symbol.is_defined()));
+}
+
+#[test]
 fn weak_definitions_that_are_replaced_are_wrapped() {
     let dir = Dir::new();
     let files = compile(&dir, Machine::I386, &["weak_back", "back", "wrapper"]);

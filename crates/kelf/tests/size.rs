@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::{Dir, fixture};
-use kelf::{FrozenSizes, Machine, SizeTable};
+use kelf::{FrozenSizes, KernelMemory, Machine, SizeTable};
 
 /// Links a miniature kernel.
 fn kernel(dir: &Dir, name: &str) -> PathBuf {
@@ -42,6 +42,32 @@ fn sections_are_counted_where_they_are_loaded() {
     assert_eq!(table.boot_image, None);
     assert_eq!(table.footprint, table.text + table.data);
     assert_eq!(table.init_footprint, table.footprint + table.init_text + table.init_data);
+}
+
+#[test]
+fn resident_memory_is_counted_in_pages() {
+    let dir = Dir::new();
+    let kernel = kernel(&dir, "vmlinux");
+    // One page, of which the init sections free nothing, with all sections but .brk.
+    let sections = 100 + 50 + 64 + 48 + 30 + 20 + 1000;
+    let expected = KernelMemory { resident: 4096, padding: 4096 - sections };
+    assert_eq!(SizeTable::of(&kernel).unwrap().memory, Some(expected));
+
+    // Two pages of fill without a symbol, and one page of fill that is a function; whole pages of init.
+    let source = "\
+        .text\n.fill 8192, 1, 0xcc\n.globl real\nreal: .fill 4096, 1, 0xc3\n.size real, 4096\nnop\n\
+        .section .init.data, \"aw\"\n.fill 3 * 4096\n\
+        .globl kshrink_split_sections, __start_rodata\n\
+        kshrink_split_sections = 0x80001000\n__start_rodata = 0x80001000\n";
+    let source = dir.write("more.s", source);
+    dir.compile(Machine::X86_64, &source.display().to_string(), "more.o");
+    let script = fixture("size/kernel.lds").display().to_string();
+    dir.ld(Machine::X86_64, &["--no-warn-rwx-segments", "-T", &script, "kernel.o", "more.o", "-o", "more"]);
+    let table = SizeTable::of(&dir.path("more")).unwrap();
+    let memory = table.memory.unwrap();
+    // Three pages of code and the page before; a page table for the three bounds in one pair of sections.
+    assert_eq!(memory.resident, (4 + 1 + 1) * 4096, "{table:?}");
+    assert!((8192 + 2000..8192 + 2 * 4096).contains(&memory.padding), "{memory:?}");
 }
 
 #[test]
@@ -88,6 +114,8 @@ fn one_file() {
     let names: Vec<&str> = lines.iter().map(|line| line[0]).collect();
     let expected = [
         "",
+        "resident",
+        "padding",
         "text",
         "data",
         "init text",
@@ -98,7 +126,7 @@ fn one_file() {
         "footprint",
     ];
     assert_eq!(names, expected);
-    assert_eq!(lines[2].last().unwrap().trim(), "1,074");
+    assert_eq!(lines[4].last().unwrap().trim(), "1,074");
 }
 
 #[test]

@@ -41,6 +41,8 @@ Examples:
       also write a page for a browser: sizes by directory, removals by pass, and the reason that each function is kept
   kshrink-spec build/vmlinux --keep-debug -o out
       also write out/vmlinux.debug, in which a debugger finds source lines, functions and variables
+  kshrink-spec build/vmlinux --passes none --pack-segments -o out
+      only free the memory between the sections of a 32-bit ARM kernel
   kshrink-spec --from out --html report.html
       the same page for the finished directory out
 
@@ -67,6 +69,11 @@ pub struct Arguments {
     /// gdb, perf and decode_stacktrace.sh
     #[arg(long, requires = "output")]
     pub keep_debug: bool,
+
+    /// Begin text, read-only data, init and data of a 32-bit ARM kernel on the next page instead of the next MiB, so that
+    /// the memory between them can be used; with any passes
+    #[arg(long, conflicts_with = "objects")]
+    pub pack_segments: bool,
 
     /// Stop before the relink, and write the rewritten program as one relocatable object
     #[arg(long, value_name = "FILE", group = "task")]

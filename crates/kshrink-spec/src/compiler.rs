@@ -19,6 +19,23 @@ const TRACER: [&str; 4] = ["-pg", "-mfentry", "-mrecord-mcount", "-mnop-mcount"]
 /// The option that shortens the names of source files (`KBUILD_CPPFLAGS` of the kernel's Makefile).
 const PREFIX_MAP: &str = "-fmacro-prefix-map=";
 
+/// A source file for the kernel: name and text.
+pub type Source = (&'static str, &'static str);
+
+/// A source file, and flags besides those of the kernel.
+pub type Unit = (Source, &'static [&'static str]);
+
+/// A file of `kdecomp-rt/`.
+macro_rules! source {
+    ($name:literal, $path:literal) => {
+        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kdecomp-rt/", $path)))
+    };
+}
+pub(crate) use source;
+
+/// The flags that Kbuild passes for assembly.
+pub const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];
+
 /// The compiler of a kernel's build, and its flags.
 pub struct KernelCompiler {
     dir: PathBuf,
@@ -40,6 +57,28 @@ impl KernelCompiler {
             ))
         })?;
         Ok(KernelCompiler { dir: build.dir.clone(), words })
+    }
+
+    /// Compiles units that include headers, all with further flags. Returns objects with names for messages.
+    ///
+    /// # Errors
+    /// A failed job if the compiler fails.
+    pub fn compile_all(
+        &self,
+        headers: &[Source],
+        units: &[Unit],
+        flags: &[&str],
+    ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
+        let dir = tempfile::tempdir()?;
+        for (name, text) in headers.iter().chain(units.iter().map(|(source, _)| source)) {
+            fs::write(dir.path().join(name), text)?;
+        }
+        let compile = |((source, _), own): &Unit| {
+            let (name, _) = source.split_once('.').unwrap_or((source, ""));
+            let flags: Vec<&str> = flags.iter().chain(*own).copied().collect();
+            Ok((format!("kshrink/{name}.o"), self.compile(dir.path(), source, &flags)?))
+        };
+        units.iter().map(compile).collect()
     }
 
     /// Compiles a source file in a directory, C or assembly, with flags besides those of the kernel. Returns the

@@ -15,6 +15,7 @@ mod report;
 mod retained;
 mod rewrite;
 mod scratch;
+mod segments;
 mod user_program;
 mod write;
 
@@ -52,7 +53,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
-        Some(vmlinux) => RewriteInput::kernel(vmlinux, &plan, &selected)?,
+        Some(vmlinux) => RewriteInput::kernel(vmlinux, &plan, &selected, arguments.pack_segments)?,
         None => RewriteInput::objects(&arguments.objects, &arguments.entry, &arguments.wrap)?,
     };
     if let RewriteInput::Kernel { build, .. } = &input {

@@ -11,11 +11,11 @@ use kelf::{InputFiles, KernelBuild, Machine, Program};
 use kopt::{Options, Pass, PassReport, rounds};
 use kplan::{Mechanism, Plan};
 
-use crate::command_line;
 use crate::freeze::Freezing;
 use crate::freeze::runtime::Runtime;
 use crate::html::Sizes;
 use crate::phases::Phases;
+use crate::{command_line, segments};
 
 /// The input of a rewrite.
 pub enum RewriteInput {
@@ -27,6 +27,8 @@ pub enum RewriteInput {
         files: InputFiles,
         /// The way in which parts of it freeze, if any do.
         freezing: Option<Freezing>,
+        /// Whether its segments are packed.
+        packs_segments: bool,
     },
     /// A user program.
     Objects {
@@ -38,8 +40,13 @@ pub enum RewriteInput {
 }
 
 impl RewriteInput {
-    /// Finds and reads a kernel, and adds the code that these passes require.
-    pub fn kernel(vmlinux: &Path, plan: &Plan, passes: &[Pass]) -> Result<RewriteInput, Failure> {
+    /// Finds and reads a kernel, and adds the code that these passes, and packed segments, require.
+    pub fn kernel(
+        vmlinux: &Path,
+        plan: &Plan,
+        passes: &[Pass],
+        pack_segments: bool,
+    ) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         check_machine(build.machine, &vmlinux.display().to_string())?;
         build.check_links_objects().map_err(Failure::of)?;
@@ -48,15 +55,26 @@ impl RewriteInput {
         if let Some(params) = plan.params.as_ref().filter(|_| runs(Pass::Params)) {
             files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
         }
+        let nothing_to_pack = if pack_segments { segments::nothing_to_pack(&build)? } else { None };
+        if let Some(why) = &nothing_to_pack {
+            eprintln!("kshrink-spec: warning: --pack-segments changes nothing: {why}");
+        }
+        let packs_segments = pack_segments && nothing_to_pack.is_none();
+        let freezes = runs(Pass::Freeze);
+        if packs_segments {
+            let flags: &[&str] = if freezes { &["-DKSHRINK_FREEZES"] } else { &[] };
+            files = segments::join(files, &build, flags)?;
+        }
         let mut freezing = None;
-        if runs(Pass::Freeze) {
+        if freezes {
             let mechanism = plan.frozen.as_ref().map_or(Mechanism::Page, |frozen| frozen.mechanism);
             supported::check(&build, mechanism)?;
-            let runtime = Runtime::compile(&build, mechanism)?;
+            let flags: &[&str] = if packs_segments { &["-DKSHRINK_PACKS"] } else { &[] };
+            let runtime = Runtime::compile(&build, mechanism, flags)?;
             freezing = Some(Freezing { mechanism, range: runtime.range.clone() });
             files = runtime.join(files);
         }
-        Ok(RewriteInput::Kernel { build, files, freezing })
+        Ok(RewriteInput::Kernel { build, files, freezing, packs_segments })
     }
 
     /// Returns the way in which parts of a kernel freeze, if any do.
@@ -65,6 +83,11 @@ impl RewriteInput {
             RewriteInput::Kernel { freezing, .. } => freezing.clone(),
             RewriteInput::Objects { .. } => None,
         }
+    }
+
+    /// Whether the segments of a kernel are packed.
+    pub fn packs_segments(&self) -> bool {
+        matches!(self, RewriteInput::Kernel { packs_segments: true, .. })
     }
 
     /// Reads the objects of a program whose link wraps these symbols (`ld --wrap`).

@@ -11,7 +11,7 @@ use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
 use crate::report::{Report, Sizes};
 use crate::rewrite::{self, RewriteInput, Rewritten};
-use crate::{blocks, freeze, html};
+use crate::{blocks, freeze, html, segments};
 
 /// Writes graphs of one program.
 pub struct Writer<'a> {
@@ -63,6 +63,9 @@ impl Writer<'_> {
         let contents = html::contents(graph, sizes);
         phases.next("relink");
         let staged = Staged::copy(build, self.make, out)?;
+        if self.input.packs_segments() {
+            segments::edit_script(staged.dir())?;
+        }
         let (bases, frozen) = match self.input.freezing() {
             Some(freezing) => {
                 let frozen = freeze::link(&staged, object, freezing, &mut phases)?;

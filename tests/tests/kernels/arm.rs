@@ -200,11 +200,16 @@ fn everything_frozen_does_under_stress_what_the_original_does() {
 
 /// Makes a kernel with everything frozen that a mechanism can freeze.
 fn everything(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> RewrittenKernel {
-    let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
-    let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
-    let plan = test.chain.succeed(run.stdin(busybox_plan().as_str())).text();
+    let plan = everything_plan(test, kernel, mechanism);
     let passes = ["--passes", "syscalls,reach,freeze"];
     test.rewritten(kernel, "everything", &plan, &[&passes[..], &MAKE[..]].concat())
+}
+
+/// Returns the plan for [`everything`].
+pub(super) fn everything_plan(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> String {
+    let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
+    let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
+    test.chain.succeed(run.stdin(busybox_plan().as_str())).text()
 }
 
 /// The same on two processors, one of which is taken offline and online again, with a module that calls frozen code.

@@ -11,6 +11,7 @@ mod counters;
 mod debugger;
 mod frozen;
 mod html;
+mod memory;
 mod operations;
 mod parameters;
 

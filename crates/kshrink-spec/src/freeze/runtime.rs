@@ -1,39 +1,27 @@
 //! The runtime: fault handler or entry of stubs, and decoder, compiled with the flags of the kernel's build.
 
-use std::fs;
 use std::ops::Range;
 
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Object, Place};
 use kplan::Mechanism;
 
-use crate::compiler::KernelCompiler;
+use crate::compiler::{ASSEMBLY, KernelCompiler, Source, Unit, source};
 
-/// A source file: name and text.
-type Source = (&'static str, &'static str);
-
-macro_rules! source {
-    ($name:literal, $path:literal) => {
-        ($name, include_str!(concat!("../../../../kdecomp-rt/", $path)))
-    };
-}
-
-const HEADERS: [Source; 9] = [
+const HEADERS: [Source; 10] = [
     source!("arm.h", "arm.h"),
     source!("arm32.h", "kernel/arm32.h"),
     source!("decode.h", "decode.h"),
     source!("i386.h", "i386.h"),
     source!("runtime.h", "kernel/runtime.h"),
+    source!("segments.h", "kernel/segments.h"),
     source!("symbols.h", "symbols.h"),
     source!("tables.h", "tables.h"),
     source!("values.h", "values.h"),
     source!("x86.h", "kernel/x86.h"),
 ];
 
-/// A source file, and additional flags: fast decoding is worth larger code.
-type Unit = (Source, &'static [&'static str]);
-
-/// The source files for every kernel.
+/// The source files for every kernel. Fast decoding is worth larger code.
 const UNITS: [Unit; 5] = [
     (source!("decode.c", "decode.c"), &["-O2"]),
     (source!("open.c", "open.c"), &[]),
@@ -97,9 +85,6 @@ const ARM_BY_STUB: Own = Own {
     everywhere: &["unwind_frame"],
 };
 
-/// The flags that Kbuild passes for assembly.
-const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];
-
 /// Returns the additional parts for a mechanism on a machine; `frozen_pack::plan::supported` has checked that it is
 /// supported.
 fn own(machine: Machine, mechanism: Mechanism) -> &'static [Own] {
@@ -143,23 +128,14 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// Compiles the runtime for a kernel. The build directory is only read.
+    /// Compiles the runtime for a kernel, with further flags. The build directory is only read.
     ///
     /// # Errors
     /// If the build does not record its compiler command, or its headers do not fit.
-    pub fn compile(build: &KernelBuild, mechanism: Mechanism) -> Result<Runtime, Failure> {
-        let compiler = KernelCompiler::of(build)?;
-        let dir = tempfile::tempdir()?;
+    pub fn compile(build: &KernelBuild, mechanism: Mechanism, flags: &[&str]) -> Result<Runtime, Failure> {
         let own = own(build.machine, mechanism);
         let units: Vec<Unit> = UNITS.iter().chain(own.iter().flat_map(|own| own.units)).copied().collect();
-        for (name, text) in HEADERS.iter().chain(units.iter().map(|(source, _)| source)) {
-            fs::write(dir.path().join(name), text)?;
-        }
-        let mut objects = Vec::new();
-        for ((source, _), flags) in units {
-            let (name, _) = source.split_once('.').unwrap_or((source, ""));
-            objects.push((format!("kshrink/{name}.o"), compiler.compile(dir.path(), source, flags)?));
-        }
+        let objects = KernelCompiler::of(build)?.compile_all(&HEADERS, &units, flags)?;
         let range = range(&objects)?;
         Ok(Runtime { objects, own, range })
     }

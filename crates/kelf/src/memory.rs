@@ -1,0 +1,181 @@
+//! The pages that a booted kernel keeps.
+//!
+//! A kernel reserves the memory of its image, page by page, and gives some of it back while it boots. What remains is
+//! *resident*: nothing else can use it. The symbols that bound these ranges are those that the kernel's own code uses:
+//!
+//! | machine | reserved | given back |
+//! | --- | --- | --- |
+//! | i386 | `_text` to `__end_of_kernel_reserve` (`early_reserve_memory`, `arch/x86/kernel/setup.c`) | init (`free_initmem`, `arch/x86/mm/init.c`) |
+//! | x86-64 | the same | init, and the memory on both sides of the read-only data (`mark_rodata_ro`, `arch/x86/mm/init_64.c`) |
+//! | 32-bit ARM | `_stext` to `_end` (`arm_memblock_init`, `arch/arm/mm/init.c`) | init (`free_initmem`, same file) |
+//! | AArch64 | `_stext` to `_end` (`arm64_memblock_init`, `arch/arm64/mm/init.c`) | init (`free_initmem`, same file) |
+//!
+//! Memory that the kernel allocates while it boots is in no figure: `struct page`, per-CPU copies, the first page tables
+//! (the used part of `.brk` on x86, 16 KiB on ARM).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use goblin::elf::Sym;
+use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::headers::ElfFile;
+use crate::machine::Machine;
+use crate::segments::Segments;
+use crate::size::{overlap, takes_memory};
+
+/// The size of a page in bytes.
+const PAGE: u64 = 4096;
+
+/// A symbol that only kernels with packed segments have (`kdecomp-rt/kernel/arm_segments.c`). Their kernel makes a page
+/// table for each pair of sections, 2 MiB, in which the protection of memory changes.
+const SPLITTER: &str = "kshrink_split_sections";
+/// The bounds of memory with one protection in such a kernel.
+const BOUNDS: [&str; 3] = ["__start_rodata", "__init_begin", "__init_end"];
+/// The size of a section of 32-bit ARM, in the sense of its page tables (ARM DDI 0406C, section B3.5.1).
+const SECTION: u64 = 1 << 20;
+
+/// Memory of a booted kernel, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelMemory {
+    /// The pages of the image that the kernel never gives back.
+    pub resident: u64,
+    /// The part of them that holds nothing: memory between sections, and in sections of code the places of a page or
+    /// more that are filled with one byte and belong to no symbol.
+    pub padding: u64,
+}
+
+impl KernelMemory {
+    /// Measures a linked kernel; `None` if it lacks the symbols that bound its image.
+    pub(crate) fn of(
+        file: &ElfFile<'_>,
+        symbols: &[(Sym, &str)],
+        segments: &Segments,
+    ) -> Result<Option<KernelMemory>> {
+        let address = |wanted: &str| {
+            symbols.iter().find(|(_, name)| *name == wanted).map(|(symbol, _)| symbol.st_value)
+        };
+        let range = |(start, end): (&str, &str)| {
+            let (start, end) = (address(start)?, address(end)?);
+            (start <= end).then_some(start..end)
+        };
+        let (reserved, given_back) = bounds(file.machine);
+        let Some(reserved) = reserved.iter().find_map(|&bounds| range(bounds)) else { return Ok(None) };
+        let reserved = outward(segments.load_range(reserved));
+        let given_back: Vec<Range<u64>> = given_back
+            .iter()
+            .filter_map(|&bounds| range(bounds))
+            .map(|range| inward(segments.load_range(range)))
+            .collect();
+        let kept = |range: &Range<u64>| {
+            let part = range.start.max(reserved.start)..range.end.min(reserved.end);
+            let freed: u64 = given_back.iter().map(|freed| overlap(freed, &part)).sum();
+            part.end.saturating_sub(part.start).saturating_sub(freed)
+        };
+        let image = kept(&reserved);
+        let mut padding = image;
+        let named = named(symbols);
+        for (index, header) in file.sections.iter().enumerate() {
+            if !takes_memory(header, file.section_name(index)?) {
+                continue;
+            }
+            let start = segments.load_address(header.sh_addr);
+            padding = padding.saturating_sub(kept(&(start..start.saturating_add(header.sh_size))));
+            let is_code = header.sh_flags & u64::from(SHF_EXECINSTR | SHF_WRITE) == u64::from(SHF_EXECINSTR);
+            if is_code {
+                for fill in fills(file.content(index)?) {
+                    let at = header.sh_addr.saturating_add(fill.start as u64);
+                    let fill = at..at.saturating_add(fill.len() as u64);
+                    if !overlaps_any(&named, &fill) {
+                        padding = padding.saturating_add(kept(&segments.load_range(fill)));
+                    }
+                }
+            }
+        }
+        let mut tables = BTreeSet::new();
+        if address(SPLITTER).is_some() {
+            let bounds = BOUNDS.iter().filter_map(|bound| address(bound));
+            tables.extend(bounds.filter(|bound| bound % SECTION != 0).map(|bound| bound / (2 * SECTION)));
+        }
+        let resident = image.saturating_add(tables.len() as u64 * PAGE);
+        Ok(Some(KernelMemory { resident, padding }))
+    }
+}
+
+/// A pair of symbols that bound a range.
+type Bounds = (&'static str, &'static str);
+
+/// Returns the bounds of the reserved image, of which the first that a kernel has count, and of the parts that are given
+/// back.
+fn bounds(machine: Machine) -> (&'static [Bounds], &'static [Bounds]) {
+    const X86: &[Bounds] = &[("_text", "__end_of_kernel_reserve"), ("_text", "__bss_stop")];
+    const INIT: Bounds = ("__init_begin", "__init_end");
+    match machine {
+        Machine::I386 => (X86, &[INIT]),
+        Machine::X86_64 => (X86, &[INIT, ("_etext", "__start_rodata"), ("__end_rodata", "_sdata")]),
+        Machine::Arm | Machine::Aarch64 => (&[("_stext", "_end")], &[INIT]),
+    }
+}
+
+/// Rounds a range to pages that contain it.
+fn outward(range: Range<u64>) -> Range<u64> {
+    range.start & !(PAGE - 1)..range.end.saturating_add(PAGE - 1) & !(PAGE - 1)
+}
+
+/// Rounds a range to the pages that it contains.
+fn inward(range: Range<u64>) -> Range<u64> {
+    range.start.saturating_add(PAGE - 1) & !(PAGE - 1)..range.end & !(PAGE - 1)
+}
+
+/// Returns the ranges of all symbols with a size, by address.
+fn named(symbols: &[(Sym, &str)]) -> Vec<Range<u64>> {
+    let sized = symbols.iter().filter(|(symbol, _)| symbol.st_size > 0);
+    let mut named: Vec<Range<u64>> =
+        sized.map(|(symbol, _)| symbol.st_value..symbol.st_value.saturating_add(symbol.st_size)).collect();
+    named.sort_unstable_by_key(|range| (range.start, range.end));
+    named
+}
+
+fn overlaps_any(named: &[Range<u64>], range: &Range<u64>) -> bool {
+    let behind = named.partition_point(|symbol| symbol.start < range.end);
+    named[..behind].iter().any(|symbol| symbol.end > range.start)
+}
+
+/// Returns the runs of one byte of at least a page.
+fn fills(content: &[u8]) -> Vec<Range<usize>> {
+    let mut fills = Vec::new();
+    let mut start = 0;
+    for run in content.chunk_by(|one, other| one == other) {
+        if run.len() as u64 >= PAGE {
+            fills.push(start..start + run.len());
+        }
+        start += run.len();
+    }
+    fills
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_rounded_to_pages() {
+        assert_eq!(outward(0x1001..0x2fff), 0x1000..0x3000);
+        assert_eq!(outward(0x1000..0x3000), 0x1000..0x3000);
+        assert_eq!(inward(0x1001..0x3fff), 0x2000..0x3000);
+        let empty = inward(0x1001..0x1fff);
+        assert_eq!(overlap(&empty, &(0..u64::MAX)), 0);
+    }
+
+    #[test]
+    fn fills_are_long_runs_of_one_byte() {
+        let mut content = vec![1, 2];
+        content.extend([0xcc; 4095]);
+        content.push(3);
+        assert_eq!(fills(&content), []);
+        content.extend([0xcc; 4097]);
+        assert_eq!(fills(&content), vec![4098..8195]);
+    }
+}
