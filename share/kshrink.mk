@@ -56,7 +56,7 @@
 #   KSHRINK_OUT           the directory for all results (default: kshrink)
 #   KSHRINK_PASSES        the passes of kshrink-spec, separated by commas (default: its own choice)
 #   KSHRINK_MERGE         cold: merge code in `shrunk` that did not run in the trace; all: all code
-#   KSHRINK_FLAGS         further options of kshrink-spec
+#   KSHRINK_FLAGS         further options of kshrink-spec (--pack-segments, --keep-debug)
 #   KSHRINK_FREEZE_FLAGS  further options of `frozen-pack plan`
 #   KSHRINK_KERNELS       kernels of the report (default: trimmed, shrunk and frozen, as far as they are set up)
 #   KSHRINK_PREFIX        put before the names of all targets, where a Makefile has such names already

@@ -67,6 +67,20 @@ fn packed_segments_free_memory_in_arm_code() {
     });
 }
 
+#[test]
+#[ignore = "builds two more kernels"]
+fn packed_segments_free_memory_in_other_versions() {
+    KernelTest::check("packed_segments_free_memory_in_other_versions", |test| {
+        for name in ["arm-virt-6.1", "arm-virt-7.2"] {
+            let kernel = test.kernel(name);
+            let scenario = test.frozen_on_arm();
+            let original = memory(test, &scenario, &kernel);
+            let packed = test.rewritten(&kernel, "packed", "", &[&PACK_ALONE, &MAKE[..]].concat());
+            saves(test, &packed, &scenario, original);
+        }
+    });
+}
+
 /// The protection of memory is the same in all attempts that the kernel's test module knows, and in the page tables.
 #[test]
 #[ignore = "builds one more kernel"]
