@@ -163,9 +163,9 @@ impl KernelTest<'_> {
         self.on_arm("stress", None, &["--machine", "virt32"])
     }
 
-    /// Forbidden accesses to memory, and the page tables, on 32-bit ARM.
+    /// Forbidden accesses to memory, and the page tables, on 32-bit ARM with high memory.
     pub fn protection_on_arm(&mut self) -> Scenario {
-        self.on_arm("protection", None, &["--machine", "virt32"])
+        self.on_arm("protection", None, &["--machine", "virt32", "--memory", "1024"])
     }
 
     fn on_arm(

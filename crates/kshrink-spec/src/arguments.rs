@@ -136,7 +136,8 @@ pub struct Arguments {
     #[arg(long)]
     pub strict: bool,
 
-    /// A variable for make, as when the kernel was built (KCFLAGS=…, CROSS_COMPILE=…); repeatable
+    /// A variable for make, as when the kernel was built (KCFLAGS=…, CC=…); repeatable. ARCH is found by itself, and so is
+    /// CROSS_COMPILE for gcc
     #[arg(long, value_name = "VAR=VALUE", value_parser = parse_variable)]
     pub make: Vec<String>,
 

@@ -59,6 +59,12 @@ impl KernelCompiler {
         Ok(KernelCompiler { dir: build.dir.clone(), words })
     }
 
+    /// Returns what precedes `gcc` in the compiler's name, as make's variable CROSS_COMPILE has it; `None` for the
+    /// compiler of this machine, and for others.
+    pub fn prefix(&self) -> Option<&str> {
+        self.words[0].strip_suffix("gcc").filter(|prefix| prefix.ends_with('-'))
+    }
+
     /// Compiles units that include headers, all with further flags. Returns objects with names for messages.
     ///
     /// # Errors

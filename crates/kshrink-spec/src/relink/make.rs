@@ -12,6 +12,7 @@ use rustc_hash::FxHashSet;
 
 use super::copy::BuildCopy;
 use super::{failed, last_lines};
+use crate::compiler::KernelCompiler;
 use crate::scratch;
 
 /// Environment variables that would change make's directory or output. A build that runs this command exports some of
@@ -36,6 +37,8 @@ pub struct Make<'b> {
     build: &'b KernelBuild,
     variables: &'b [String],
     copy: BuildCopy,
+    /// The variables that the build has recorded. The user's take precedence.
+    recorded: Vec<(&'static str, String)>,
     /// The existing inputs of the link, relative to the build directory: the objects of the kernel and their archive.
     inputs: FxHashSet<PathBuf>,
 }
@@ -50,7 +53,11 @@ impl<'b> Make<'b> {
         variables: &'b [String],
         copy: BuildCopy,
     ) -> Result<Make<'b>, Failure> {
-        Ok(Make { build, variables, copy, inputs: inputs(build)? })
+        let mut recorded = recorded_identity(&build.dir);
+        let compiler = KernelCompiler::of(build).ok();
+        let prefix = compiler.as_ref().and_then(KernelCompiler::prefix);
+        recorded.extend(prefix.map(|prefix| ("CROSS_COMPILE", prefix.to_owned())));
+        Ok(Make { build, variables, copy, recorded, inputs: inputs(build)? })
     }
 
     /// The copy.
@@ -148,7 +155,7 @@ impl<'b> Make<'b> {
             command.args(["-f", "../Makefile"]);
         }
         command.arg(format!("ARCH={}", architecture(self.build)));
-        for (name, value) in recorded_identity(&self.build.dir) {
+        for (name, value) in &self.recorded {
             command.arg(format!("{name}={value}"));
         }
         command.args(self.variables);
