@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kshrink_tests::{Kernel, KernelTest, Run, Scenario};
+use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario};
 
 use crate::{arm, busybox_plan};
 
@@ -72,6 +72,21 @@ fn gdb_stops_at_a_line(
         assert!(found.contains(expected), "no {expected} in\n{found}");
     }
     assert_eq!(callers(&original), callers(&found), "{original}\n{found}");
+    has_lines(&small);
+}
+
+/// Checks that `kelf where` prints the line of a function's first instruction.
+fn has_lines(small: &RewrittenKernel) {
+    let told = Run::kshrink("kelf").arg("where").arg(&small.dir).arg(format!("{FUNCTION}+0x0")).succeed().text();
+    let lines = told.lines().filter_map(|line| line.split(&format!("{FILE}:")).nth(1));
+    let mut lines = lines.filter_map(|rest| {
+        let digits = rest.chars().take_while(char::is_ascii_digit);
+        digits.collect::<String>().parse::<u32>().ok()
+    });
+    let symbols = small.dir.join("vmlinux.debug");
+    let answer = ask(&symbols, &[&format!("info line *{FUNCTION}")]);
+    let line = answer.strip_prefix("Line ").and_then(|rest| rest.split(' ').next()?.parse::<u32>().ok());
+    assert!(line.is_some() && lines.any(|told| Some(told) == line), "{told}, but gdb: {answer}");
 }
 
 #[test]
