@@ -46,11 +46,6 @@ impl Condition {
         Condition::Any(Vec::new())
     }
 
-    /// Creates the condition that an option is `y` or `m`, or has another value.
-    pub fn is_set(option: &str) -> Condition {
-        Condition::Equal(Text::option(option), Text::default()).negated()
-    }
-
     /// Returns the condition that this one is false.
     pub fn negated(self) -> Condition {
         match self {
@@ -132,11 +127,6 @@ impl Text {
     /// Creates a text without references.
     pub fn literal(text: &str) -> Text {
         if text.is_empty() { Text::default() } else { Text(vec![Piece::Literal(text.to_owned())]) }
-    }
-
-    /// Creates the value of an option.
-    pub fn option(name: &str) -> Text {
-        Text(vec![Piece::Option(name.to_owned())])
     }
 
     /// Returns its characters, if it has no references.
@@ -248,8 +238,18 @@ impl fmt::Display for Text {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
+
+    /// Returns the condition that an option has a value.
+    pub fn is_set(option: &str) -> Condition {
+        Condition::Equal(value_of(option), Text::default()).negated()
+    }
+
+    /// Returns the value of an option.
+    pub fn value_of(option: &str) -> Text {
+        Text(vec![Piece::Option(option.to_owned())])
+    }
 
     fn unknown() -> Condition {
         Condition::Equal(Text(vec![Piece::Unknown("KBUILD_EXTMOD".into())]), Text::default())
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn unknown_part_decides_nothing() {
         let config = Config::parse("CONFIG_A=y\n");
-        let (on, off) = (Condition::is_set("A"), Condition::is_set("B"));
+        let (on, off) = (is_set("A"), is_set("B"));
         assert_eq!(unknown().holds(&config), None);
         assert_eq!(unknown().negated().holds(&config), None);
         assert_eq!(unknown().and(on.clone()).holds(&config), None);
@@ -273,14 +273,14 @@ mod tests {
         let gate = Text(vec![Piece::Literal("obj-".into()), Piece::Option("A".into())]);
         assert_eq!(gate.equals("obj-y").holds(&config), Some(false));
         assert_eq!(gate.equals("obj-m").holds(&config), Some(true));
-        assert_eq!(Condition::is_set("A").holds(&config), Some(true));
+        assert_eq!(is_set("A").holds(&config), Some(true));
         assert_eq!(gate.equals("lib-y"), Condition::Equal(gate.clone(), Text::literal("lib-y")));
     }
 
     #[test]
     fn conditions_print_as_in_c() {
-        let gate = Text::option("A").equals("y");
-        let nested = Condition::any([gate.clone().and(Condition::is_set("B")), Condition::is_set("C").negated()]);
+        let gate = value_of("A").equals("y");
+        let nested = Condition::any([gate.clone().and(is_set("B")), is_set("C").negated()]);
         assert_eq!(nested.to_string(), "(A=y && B) || !C");
         assert_eq!(gate.negated().to_string(), "A!=y");
         assert_eq!(Condition::never().to_string(), "never");

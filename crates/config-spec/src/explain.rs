@@ -51,10 +51,14 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
     });
     list(&mut text, "compiled again", &row.rebuilds, |object| object.clone());
     list(&mut text, "ran", &row.ran, |function| {
-        let how = match (&function.used, function.is_init) {
-            (Some(why), _) => why.as_str(),
-            (None, true) => "while the kernel started",
-            (None, false) => "as a hook: nothing but direct calls and notifier chains lead to it",
+        let objects: Vec<&str> = row.objects.iter().map(String::as_str).collect();
+        let when = if function.is_init { "while the kernel started" } else { "afterwards, too" };
+        let how = match (&function.used, function.caller_outside(&objects)) {
+            (Some(why), _) => why.clone(),
+            (None, Some(caller)) => format!("{when}, called by {caller}"),
+            (None, None) if function.is_notified => format!("{when}, called by a notifier chain"),
+            (None, None) if function.is_init => when.to_owned(),
+            (None, None) => "called by these objects alone".to_owned(),
         };
         format!("{}: {how}", function.name)
     });

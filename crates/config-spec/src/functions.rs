@@ -73,12 +73,13 @@ pub fn call(function: &str, arguments: &[Text], config: &Config) -> Option<Strin
 mod tests {
     use super::*;
     use crate::condition::Piece;
+    use crate::condition::tests::value_of;
 
     #[test]
     fn functions_give_what_make_gives() {
         let config = Config::parse("CONFIG_A=m\nCONFIG_B=y\n");
         let result = |function: &str, arguments: &[Text]| call(function, arguments, &config);
-        let (a, b, none) = (Text::option("A"), Text::option("B"), Text::option("NONE"));
+        let (a, b, none) = (value_of("A"), value_of("B"), value_of("NONE"));
         let text = Text::literal;
         assert_eq!(result("subst", &[text("m"), text("y"), a.clone()]).as_deref(), Some("y"));
         assert_eq!(result("subst", &[text(""), text("y"), a.clone()]).as_deref(), Some("m"));

@@ -1,8 +1,9 @@
 //! The drivers of the target's devices.
 //!
-//! `modules.builtin.modinfo` in the build directory lists the modules that are built in: for each the path of its
-//! object, and the patterns of the devices that it drives (`MODULE_DEVICE_TABLE`). The kernel names its devices in
-//! `modalias` files of sysfs; user space loads a module if a pattern matches (Documentation/driver-api/driver-model).
+//! The kernel names its devices in `modalias` files of sysfs, and user space loads the modules with a matching pattern.
+//! Built-in code has its patterns in two places: `modules.builtin.modinfo` in the build directory lists those of
+//! `MODULE_ALIAS` with the path of the module's object, and the objects hold the tables of `MODULE_DEVICE_TABLE`
+//! ([`crate::devices`]).
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,10 +12,14 @@ use std::path::Path;
 use glob::Pattern;
 use kcli::{Failure, input_name, read_input};
 
-/// The modules that drive devices of the target, by the path of their objects, each with one such device.
+/// The code that drives devices of the target, each with one such device.
 #[derive(Clone, Debug, Default)]
 pub struct Hardware {
-    drivers: BTreeMap<String, String>,
+    devices: Vec<String>,
+    /// By the path of a module, without `.o`.
+    modules: BTreeMap<String, String>,
+    /// By the path of an object.
+    objects: BTreeMap<String, String>,
 }
 
 impl Hardware {
@@ -49,13 +54,31 @@ impl Hardware {
                 list.display()
             ))
         })?;
-        Ok(Hardware { drivers: drivers(&String::from_utf8_lossy(&modules), &devices) })
+        let modules = drivers(&String::from_utf8_lossy(&modules), &devices);
+        let devices = devices.into_iter().map(str::to_owned).collect();
+        Ok(Hardware { devices, modules, objects: BTreeMap::new() })
     }
 
-    /// Returns the device of the target that a module drives.
-    pub fn device_of(&self, module: &str) -> Option<&str> {
-        self.drivers.get(module).map(String::as_str)
+    /// Adds the objects with a table of which a pattern matches a device.
+    pub fn add_tables(&mut self, tables: Vec<(String, Vec<String>)>) {
+        for (object, patterns) in tables {
+            let device = patterns.iter().find_map(|pattern| matched(pattern, &self.devices));
+            let device = device.map(str::to_owned);
+            self.objects.extend(device.map(|device| (object, device)));
+        }
     }
+
+    /// Returns the device of the target that an object of a module drives.
+    pub fn device_of(&self, object: &str, module: &str) -> Option<&str> {
+        self.objects.get(object).or_else(|| self.modules.get(module)).map(String::as_str)
+    }
+}
+
+/// Returns the first device that a pattern matches. A pattern that cannot be read may match any.
+fn matched<'d, T: AsRef<str>>(pattern: &str, devices: &'d [T]) -> Option<&'d str> {
+    let pattern = Pattern::new(pattern).ok();
+    let mut devices = devices.iter().map(AsRef::as_ref);
+    devices.find(|device| pattern.as_ref().is_none_or(|pattern| pattern.matches(device)))
 }
 
 /// Whether a line is a modalias, or empty.
@@ -73,11 +96,7 @@ fn drivers(modinfo: &str, devices: &[&str]) -> BTreeMap<String, String> {
         match key.rsplit_once('.') {
             Some((module, "file")) => drop(files.insert(module, value)),
             Some((module, "alias")) => {
-                // A pattern that cannot be read may match anything.
-                let pattern = Pattern::new(value).ok();
-                let matches =
-                    |device: &&&str| pattern.as_ref().is_none_or(|pattern| pattern.matches(device));
-                if let Some(device) = devices.iter().find(matches) {
+                if let Some(device) = matched(value, devices) {
                     driven.entry(module).or_insert(device);
                 }
             }
@@ -113,7 +132,10 @@ mod tests {
             assert!(failure.exit_code() == 2 && failure.message().contains(expected), "{}", failure.message());
         }
         fs::write(&file, "pci:v1\n\n").unwrap();
-        assert!(Hardware::read(&file, build.path()).unwrap().device_of("a").is_none());
+        let mut hardware = Hardware::read(&file, build.path()).unwrap();
+        hardware.add_tables(vec![("a.o".into(), vec!["usb:*".into(), "pci:v*".into()]), ("b.o".into(), vec![])]);
+        assert_eq!(hardware.device_of("a.o", "a"), Some("pci:v1"));
+        assert_eq!(hardware.device_of("b.o", "b"), None);
         fs::remove_file(build.path().join("modules.builtin.modinfo")).unwrap();
         let failure = Hardware::read(&file, build.path()).unwrap_err();
         assert!(failure.exit_code() == 2 && failure.message().contains("modules.builtin.modinfo"));

@@ -7,7 +7,7 @@ off.
 - `closure`: the options that go together, by the kernel's own `conf`;
 - `mentions`: the objects that a rebuild compiles, by the records of fixdep;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
-- `classes`, `hardware`: the use of options in traces, and the drivers of the target's devices;
+- `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
 - `survey`: all of these together, a row for each option;
 - `print`, `explain`, `advise`: the output.
 */
@@ -19,6 +19,7 @@ mod closure;
 mod condition;
 mod config;
 mod costs;
+mod devices;
 mod explain;
 mod functions;
 mod gates;
@@ -84,9 +85,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         check_machine_of_plan(plan, named, &build.machine.to_string())?;
     }
     let tree = Tree::find(&build)?;
-    let hardware = arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
+    let mut hardware = arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
     let files = kernel::read_objects(&build)?;
     let program = Program::link(&files).map_err(Failure::of)?;
+    if let Some(hardware) = &mut hardware {
+        hardware.add_tables(devices::patterns(&program, &tree.build));
+    }
     let definitions = Definitions::read(&tree);
     let candidates = survey::candidates(&tree.config, &definitions);
     drop(progress);

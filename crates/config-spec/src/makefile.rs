@@ -488,6 +488,7 @@ fn compared(rest: &str) -> Option<(&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::tests::is_set;
 
     /// Returns the words of a variable with their conditions, as text.
     fn words(makefile: &str, name: &str, config: &str) -> Vec<String> {
@@ -573,8 +574,8 @@ mod tests {
         variables.set("src", directory.path().to_str().unwrap());
         read(&outer, directory.path(), &config, &mut variables);
         let words = variables.words("obj-y", &config);
-        assert!(words.iter().any(|word| word.text == "b.o" && word.condition == Condition::is_set("A")));
-        assert_eq!(words[0].condition, Condition::is_set("A"));
+        assert!(words.iter().any(|word| word.text == "b.o" && word.condition == is_set("A")));
+        assert_eq!(words[0].condition, is_set("A"));
     }
 
     #[test]

@@ -207,7 +207,7 @@ impl<'a> Measure<'a> {
         if !objects.iter().any(|object| self.with_code.contains(object)) {
             return Err("its objects hold no code, and traces show nothing about data".to_owned());
         }
-        Ok(classes::class(ran))
+        Ok(classes::class(ran, objects))
     }
 
     fn handled(&self, objects: &[&str]) -> Handled {
@@ -224,7 +224,7 @@ impl<'a> Measure<'a> {
         let hardware = self.facts.hardware?;
         let device = |object: &&str| {
             let mut modules = self.facts.gates.of(object).iter().map(|gate| gate.module.as_str());
-            modules.find_map(|module| hardware.device_of(module))
+            modules.find_map(|module| hardware.device_of(object, module))
         };
         objects.iter().find_map(device).map(str::to_owned)
     }
