@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
-use kcfg::graph::{Graph, SymbolPlace};
+use kcfg::graph::{Graph, Role, SymbolPlace};
 use kcfg::index::NodeId;
 use kopt::names::CodeNames;
 use kplan::{Coverage, FunctionName, UseClass};
@@ -76,14 +76,15 @@ impl Ran {
         for (node, covered) in found {
             let Some(input) = graph.input_of(node) else { continue };
             let is_init = is_init(&covered.section) || is_init(&input.name);
-            let used = match is_init {
-                true => None,
-                false if is_entry(&covered.function.name) => Some("it is a system call".to_owned()),
-                false => users.caller_by_address(node),
-            };
             let name = covered.function.clone();
             let is_notified = !is_init && users.holders(node).next().is_some();
             let callers = users.callers(node, is_init);
+            let used = match is_init {
+                true => None,
+                false if is_entry(&name.name) => Some("it is a system call".to_owned()),
+                false if !is_notified && callers.is_empty() => Some("no caller of it is known".to_owned()),
+                false => users.caller_by_address(node),
+            };
             let function = RanFunction { name, is_init, used, is_notified, callers };
             ran.of_object.entry(input.object.to_string()).or_default().push(function);
         }
@@ -175,15 +176,20 @@ impl<'g> Users<'g> {
         let edges = Edges::of(graph);
         for id in live() {
             for reference in graph.refs_of(id) {
-                if let Some(to) = graph.resolve_node(reference.target).filter(|to| functions.contains(to))
-                    && graph.takes_address(id, reference)
-                {
+                let Some(to) = graph.resolve_node(reference.target).filter(|to| functions.contains(to)) else {
+                    continue;
+                };
+                if graph.takes_address(id, reference) {
                     by_address.entry(to).or_default().push((id, reference.offset));
+                } else if reference.role != Role::Site
+                    && let Some(input) = graph.input_of(id)
+                {
+                    // A direct call; hand-written code is not decoded, and has no other sign of one.
+                    callers.entry(to).or_default().insert(&*input.object);
                 }
             }
             edges.for_each(id, |edge| {
-                if let (EdgeKind::Call | EdgeKind::NoReturn | EdgeKind::TailCall, Destination::Node(to)) =
-                    (edge.kind, edge.to)
+                if let (EdgeKind::TailCall | EdgeKind::Switch, Destination::Node(to)) = (edge.kind, edge.to)
                     && functions.contains(&to)
                     && let Some(input) = graph.input_of(id)
                 {
