@@ -45,7 +45,8 @@ pub fn fragment(plan: &Plan, name: &str) -> Result<String, Failure> {
             "{name}: the plan has no section `config`; expected the output of `config-spec VMLINUX --advise`"
         )));
     };
-    let mut text = format!("# Options of Linux {} that the traced system does not use.\n", one_line(&advice.kernel));
+    let mut text =
+        format!("# Options of Linux {} that the traced system does not use.\n", one_line(&advice.kernel));
     for option in &advice.options {
         let _ = writeln!(text, "# {}", reason(option));
         let _ = writeln!(text, "# CONFIG_{} is not set", one_line(&option.name));

@@ -146,7 +146,12 @@ impl Handlers {
 
     /// Returns the handlers in some objects.
     pub fn in_objects(&self, objects: &[&str]) -> BTreeSet<&str> {
-        objects.iter().filter_map(|object| self.of_object.get(*object)).flatten().map(String::as_str).collect()
+        objects
+            .iter()
+            .filter_map(|object| self.of_object.get(*object))
+            .flatten()
+            .map(String::as_str)
+            .collect()
     }
 }
 
@@ -176,7 +181,8 @@ impl<'g> Users<'g> {
         let edges = Edges::of(graph);
         for id in live() {
             for reference in graph.refs_of(id) {
-                let Some(to) = graph.resolve_node(reference.target).filter(|to| functions.contains(to)) else {
+                let Some(to) = graph.resolve_node(reference.target).filter(|to| functions.contains(to))
+                else {
                     continue;
                 };
                 if graph.takes_address(id, reference) {
@@ -197,12 +203,18 @@ impl<'g> Users<'g> {
                 }
             });
         }
-        let data: FxHashSet<NodeId> =
-            by_address.values().flatten().map(|&(id, _)| id).filter(|&id| graph.block(id).is_none()).collect();
+        let data: FxHashSet<NodeId> = by_address
+            .values()
+            .flatten()
+            .map(|&(id, _)| id)
+            .filter(|&id| graph.block(id).is_none())
+            .collect();
         let mut of_data: FxHashMap<NodeId, Vec<(NodeId, i64)>> = FxHashMap::default();
         for id in live() {
             for reference in graph.refs_of(id) {
-                if let Some((to, offset)) = graph.resolve(reference.target).filter(|(to, _)| data.contains(to)) {
+                if let Some((to, offset)) =
+                    graph.resolve(reference.target).filter(|(to, _)| data.contains(to))
+                {
                     of_data.entry(to).or_default().push((id, i64::from(offset) + reference.addend));
                 }
             }
@@ -232,7 +244,8 @@ impl<'g> Users<'g> {
 
     /// Returns the place that may call a function through its address; `None` if only notifier chains can.
     fn caller_by_address(&self, function: NodeId) -> Option<String> {
-        let (user, offset) = self.holders(function).find(|&(user, offset)| !self.is_notifier(user, offset))?;
+        let (user, offset) =
+            self.holders(function).find(|&(user, offset)| !self.is_notifier(user, offset))?;
         let place = match (self.graph.function_of(user), self.variable(user, offset)) {
             (Some(function), _) => self.graph.function(function).name.as_str(),
             (None, Some((name, ..))) => name,
@@ -267,14 +280,18 @@ impl<'g> Users<'g> {
         let range = i64::from(start)..i64::from(start) + size as i64;
         let users = self.of_data.get(&data).into_iter().flatten();
         let mut users = users.filter(|(_, at)| range.contains(at)).peekable();
-        is_block && users.peek().is_some() && users.all(|&(code, at)| at == range.start && self.registers(code))
+        is_block
+            && users.peek().is_some()
+            && users.all(|&(code, at)| at == range.start && self.registers(code))
     }
 
     /// Whether a block ends with a call of a function that registers or unregisters notifiers, by its name.
     fn registers(&self, code: NodeId) -> bool {
         let callee = self.graph.callee(code).and_then(|callee| self.graph.resolve_node(callee.target));
         let mut names = callee.and_then(|callee| self.symbols.get(&callee)).into_iter().flatten();
-        names.any(|(name, ..)| name.contains("register") && (name.contains("notifier") || name.contains("notify")))
+        names.any(|(name, ..)| {
+            name.contains("register") && (name.contains("notifier") || name.contains("notify"))
+        })
     }
 }
 
@@ -290,7 +307,8 @@ mod tests {
 
     #[test]
     fn class_is_that_of_the_most_used_function() {
-        let (init, hook, used) = (ran(true, None), ran(false, None), ran(false, Some("ops holds its address")));
+        let (init, hook, used) =
+            (ran(true, None), ran(false, None), ran(false, Some("ops holds its address")));
         assert_eq!(class(&[], &["a.o"]), UseClass::Idle);
         assert_eq!(class(&[&init], &["a.o", "b.o"]), UseClass::InitOnly);
         assert_eq!(class(&[&init], &["b.o"]), UseClass::HooksOnly);

@@ -132,7 +132,10 @@ impl<'a> Conf<'a> {
         command.args(["--olddefconfig", "Kconfig"]).current_dir(directory.path()).env_clear();
         command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
         command.envs(&self.tree.environment).env("LC_ALL", "C");
-        command.env("srctree", &self.tree.source).env("SRCARCH", &self.tree.arch).env("KCONFIG_CONFIG", &file);
+        command
+            .env("srctree", &self.tree.source)
+            .env("SRCARCH", &self.tree.arch)
+            .env("KCONFIG_CONFIG", &file);
         let output = command.stdin(Stdio::null()).output().map_err(|error| {
             Failure::bad_input(format!(
                 "{}: cannot run it: {error}; expected the program of Kconfig; run `make olddefconfig` in the build \

@@ -72,7 +72,9 @@ mod tests {
         let text = "# CONFIG_OFF is not set\nCONFIG_A=y\nCONFIG_AB=y\nCONFIG_N=3\nCONFIG_S=\"a=b\"\n";
         let old = Config::parse(text);
         assert_eq!((old.value("S"), old.value("OFF")), ("\"a=b\"", ""));
-        let new = Config::parse(&without(text, "A").replace("N=3", "N=4").replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"));
+        let new = Config::parse(
+            &without(text, "A").replace("N=3", "N=4").replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"),
+        );
         let changes = old.changes(&new);
         let expected = [("A", ""), ("N", "4"), ("S", ""), ("T", "y")];
         assert!(changes.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected));

@@ -64,11 +64,16 @@ fn any_of_bus(kind: &str) -> String {
 fn read(kind: &str, bytes: &[u8], machine: Machine) -> Vec<String> {
     let word = usize::from(machine.word_size());
     // The fields that are read, and the whole entry with the driver's data after them.
-    let (fields, entry, pattern): (usize, usize, fn(&[u8]) -> String) = match kind {
-        "pci" => (24, 24 + 2 * word, pci),
-        "virtio" => (8, 8, virtio),
-        "x86cpu" => (10, 8 + 2 * word, x86cpu),
+    let (fields, entry): (usize, usize) = match kind {
+        "pci" => (24, 24 + 2 * word),
+        "virtio" => (8, 8),
+        "x86cpu" => (10, 8 + 2 * word),
         _ => return vec![any_of_bus(kind)],
+    };
+    let pattern = match kind {
+        "pci" => pci,
+        "virtio" => virtio,
+        _ => x86cpu,
     };
     if bytes.len() % entry != 0 {
         return vec![any_of_bus(kind)];
@@ -150,7 +155,10 @@ mod tests {
         assert_eq!(read("pci", &ids, Machine::I386), ["pci:v00008086d00001237sv*sd*bc02sc*i*"]);
         assert_eq!(read("virtio", &words(&[1, ANY, 0, 0]), Machine::Arm), ["virtio:d00000001v*"]);
         let cpu = words(&[0x0006_0000, 0xFFFF_009A, 0x0000_0074, 5, 0, 0, 0, 0]);
-        assert_eq!(read("x86cpu", &cpu, Machine::I386), ["cpu:type:x86,ven0000fam0006mod009A:feature:*0074*"]);
+        assert_eq!(
+            read("x86cpu", &cpu, Machine::I386),
+            ["cpu:type:x86,ven0000fam0006mod009A:feature:*0074*"]
+        );
         let any = words(&[0x0000_FFFF, 0, 0, 1]);
         assert_eq!(read("x86cpu", &any, Machine::I386), ["cpu:type:x86,ven*fam*mod*:feature:*"]);
     }

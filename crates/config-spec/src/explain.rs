@@ -46,7 +46,8 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
         format!("{name}: {} to {}", shown(tree.config.value(name)), shown(value))
     });
     list(&mut text, "objects", &row.objects, |object| {
-        let conditions: Vec<String> = gates.of(object).iter().map(|gate| gate.condition.to_string()).collect();
+        let conditions: Vec<String> =
+            gates.of(object).iter().map(|gate| gate.condition.to_string()).collect();
         format!("{object}: {}", conditions.join(" || "))
     });
     list(&mut text, "compiled again", &row.rebuilds, |object| object.clone());
@@ -69,7 +70,8 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
 pub fn fixed(name: &str, tree: &Tree, definitions: &Definitions, closures: &Closures) -> Option<String> {
     let definition = definitions.options.get(name)?;
     let value = tree.config.value(name);
-    let mut text = format!("{name}: {} ({})\n", definition.prompt.as_deref().unwrap_or("no prompt"), definition.place);
+    let mut text =
+        format!("{name}: {} ({})\n", definition.prompt.as_deref().unwrap_or("no prompt"), definition.place);
     let advice = if value != "y" {
         format!("it is {}, not y", shown(value))
     } else if definition.in_choice {

@@ -12,7 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::condition::Condition;
 use crate::config::Config;
-use crate::makefile::{self, Variables, Word};
+use crate::makefile;
+use crate::variables::{Variables, Word};
 
 /// A place where Kbuild lists an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +106,8 @@ impl<'a> Walk<'a> {
         // The top Makefile begins this list.
         let mut libraries = vec![Word { text: "lib/".into(), condition: Condition::Always }];
         libraries.extend(list("libs-y"));
-        let lists = vec![("ARCH_CORE", list("core-y")), ("ARCH_LIB", libraries), ("ARCH_DRIVERS", list("drivers-y"))];
+        let lists =
+            vec![("ARCH_CORE", list("core-y")), ("ARCH_LIB", libraries), ("ARCH_DRIVERS", list("drivers-y"))];
         let mut exported = machine.into_exported();
         set_places(&mut exported, source, arch, "");
         Walk { source, config, objects, wanted, exported, lists, directories: FxHashMap::default() }
@@ -138,7 +140,8 @@ impl<'a> Walk<'a> {
             variables.set_words(name, words.clone());
         }
         let directory = self.source.join(path);
-        let file = ["Kbuild", "Makefile"].map(|name| directory.join(name)).into_iter().find(|file| file.is_file());
+        let file =
+            ["Kbuild", "Makefile"].map(|name| directory.join(name)).into_iter().find(|file| file.is_file());
         let Some(file) = file else { return Vec::new() };
         makefile::read(&file, self.source, self.config, &mut variables);
         let list = |name: &str| variables.words(name, self.config);
@@ -175,7 +178,8 @@ impl<'a> Walk<'a> {
         let mut gates: BTreeMap<String, Vec<Gate>> = BTreeMap::new();
         for (path, directory) in &self.directories {
             let leads_here = self.condition(path, &mut conditions, &mut Vec::new());
-            for (object, gate) in directory.objects.iter().filter(|(object, _)| self.objects.contains(object)) {
+            for (object, gate) in directory.objects.iter().filter(|(object, _)| self.objects.contains(object))
+            {
                 let condition = leads_here.clone().and(gate.condition.clone());
                 let of_object = gates.entry(object.clone()).or_default();
                 of_object.push(Gate { condition, module: gate.module.clone() });

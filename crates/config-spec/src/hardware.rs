@@ -30,7 +30,9 @@ impl Hardware {
     pub fn read(path: &Path, build: &Path) -> Result<Hardware, Failure> {
         let name = input_name(path);
         let text = String::from_utf8(read_input(path)?).map_err(|_| {
-            Failure::bad_input(format!("{name}: no text; expected a modalias on each line, as `pci:v00008086d…`"))
+            Failure::bad_input(format!(
+                "{name}: no text; expected a modalias on each line, as `pci:v00008086d…`"
+            ))
         })?;
         let devices: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
         if let Some((number, line)) = text.lines().enumerate().find(|(_, line)| !is_modalias(line.trim())) {
@@ -115,7 +117,8 @@ mod tests {
     fn drivers_are_those_whose_pattern_matches() {
         let modinfo = "a.file=drivers/a/a\0a.alias=virtio:d00000001v*\0b.alias=pci:v00001AF4d*sv*sd*bc*sc*i*\0\
                        b.file=drivers/b/b\0c.alias=fs-ext2\0c.file=fs/c\0d.alias=pci:[\0d.file=drivers/d\0e.alias=x\0junk";
-        let found = drivers(modinfo, &["virtio:d00000001v00001AF4", "pci:v00001AF4d00001000sv0sd0bc02sc00i00"]);
+        let found =
+            drivers(modinfo, &["virtio:d00000001v00001AF4", "pci:v00001AF4d00001000sv0sd0bc02sc00i00"]);
         let files: Vec<&str> = found.keys().map(String::as_str).collect();
         assert_eq!(files, ["drivers/a/a", "drivers/b/b", "drivers/d"]);
         assert_eq!(found["drivers/a/a"], "virtio:d00000001v00001AF4");
@@ -129,11 +132,16 @@ mod tests {
         for (text, expected) in [("", "empty"), ("pci:v1\nno device\n", "devices:2: expected a modalias")] {
             fs::write(&file, text).unwrap();
             let failure = Hardware::read(&file, build.path()).unwrap_err();
-            assert!(failure.exit_code() == 2 && failure.message().contains(expected), "{}", failure.message());
+            assert!(
+                failure.exit_code() == 2 && failure.message().contains(expected),
+                "{}",
+                failure.message()
+            );
         }
         fs::write(&file, "pci:v1\n\n").unwrap();
         let mut hardware = Hardware::read(&file, build.path()).unwrap();
-        hardware.add_tables(vec![("a.o".into(), vec!["usb:*".into(), "pci:v*".into()]), ("b.o".into(), vec![])]);
+        hardware
+            .add_tables(vec![("a.o".into(), vec!["usb:*".into(), "pci:v*".into()]), ("b.o".into(), vec![])]);
         assert_eq!(hardware.device_of("a.o", "a"), Some("pci:v1"));
         assert_eq!(hardware.device_of("b.o", "b"), None);
         fs::remove_file(build.path().join("modules.builtin.modinfo")).unwrap();

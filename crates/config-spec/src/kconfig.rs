@@ -195,7 +195,11 @@ mod tests {
                     endchoice\nsource \"arch/$(SRCARCH)/Kconfig\"\nconfig NLATTR\n\tdef_bool y\n\thelp\nconfig BPF\n\tbool\n";
         fs::write(source.path().join("Kconfig"), main).unwrap();
         fs::create_dir_all(source.path().join("arch/x86")).unwrap();
-        fs::write(source.path().join("arch/x86/Kconfig"), "config X86\n\tbool 'x'\nsource \"Kconfig\"\nsource \"absent\"\n").unwrap();
+        fs::write(
+            source.path().join("arch/x86/Kconfig"),
+            "config X86\n\tbool 'x'\nsource \"Kconfig\"\nsource \"absent\"\n",
+        )
+        .unwrap();
         let tree = Tree {
             build: source.path().into(),
             source: source.path().into(),
@@ -207,7 +211,10 @@ mod tests {
         let found = Definitions::read(&tree);
         let prompt = |name: &str| found.options[name].prompt.as_deref();
         assert!(found.options.keys().eq(["BPF", "NET", "NLATTR", "ONE", "X86"]));
-        assert_eq!((prompt("NET"), prompt("ONE"), prompt("X86")), (Some("Networking"), Some("say \"one\""), Some("x")));
+        assert_eq!(
+            (prompt("NET"), prompt("ONE"), prompt("X86")),
+            (Some("Networking"), Some("say \"one\""), Some("x"))
+        );
         assert_eq!((prompt("NLATTR"), prompt("BPF")), (None, None));
         assert!(found.options["ONE"].in_choice && !found.options["X86"].in_choice);
         assert_eq!(found.options["BPF"].place, "Kconfig:20");

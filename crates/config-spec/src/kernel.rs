@@ -42,7 +42,8 @@ impl<'p> Kernel<'p> {
         let after = match plan {
             None => None,
             Some(plan) => {
-                let runs = |pass: &Pass| pass.removes() && pass.knows(build.machine) && pass.runs_by_default(plan);
+                let runs =
+                    |pass: &Pass| pass.removes() && pass.knows(build.machine) && pass.runs_by_default(plan);
                 let passes: Vec<Pass> = Pass::ALL.iter().copied().filter(runs).collect();
                 Some(lift(plan, &passes)?)
             }

@@ -39,7 +39,9 @@ fn is_rule(line: &str) -> bool {
             b'(' | b'{' => depth += 1,
             b')' | b'}' => depth = depth.saturating_sub(1),
             b'=' if depth == 0 => return false,
-            b':' if depth == 0 => return !matches!(bytes.get(at + 1), Some(b'=')) && !line[at..].starts_with("::="),
+            b':' if depth == 0 => {
+                return !matches!(bytes.get(at + 1), Some(b'=')) && !line[at..].starts_with("::=");
+            }
             _ => {}
         }
     }
@@ -72,7 +74,8 @@ pub enum Operator {
 
 /// Parses an assignment; `None` if the line is none.
 pub fn assignment(line: &str) -> Option<Assignment<'_>> {
-    let line = ["export ", "override "].iter().fold(line, |line, word| line.strip_prefix(word).unwrap_or(line));
+    let line =
+        ["export ", "override "].iter().fold(line, |line, word| line.strip_prefix(word).unwrap_or(line));
     let mut depth = 0usize;
     let equals = line.bytes().position(|byte| {
         match byte {

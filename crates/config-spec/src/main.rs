@@ -3,7 +3,7 @@
 off.
 
 - `tree`, `config`, `kconfig`: the build's source tree, its configuration, and the definitions of options;
-- `lines`, `makefile`, `condition`, `functions`, `gates`: the conditions under which Kbuild links each object;
+- `lines`, `references`, `variables`, `makefile`, `condition`, `functions`, `gates`: the conditions under which Kbuild links each object;
 - `closure`: the options that go together, by the kernel's own `conf`;
 - `mentions`: the objects that a rebuild compiles, by the records of fixdep;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
@@ -30,8 +30,10 @@ mod lines;
 mod makefile;
 mod mentions;
 mod print;
+mod references;
 mod survey;
 mod tree;
+mod variables;
 
 use std::io::Write;
 use std::path::Path;
@@ -85,7 +87,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         check_machine_of_plan(plan, named, &build.machine.to_string())?;
     }
     let tree = Tree::find(&build)?;
-    let mut hardware = arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
+    let mut hardware =
+        arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
     let files = kernel::read_objects(&build)?;
     let program = Program::link(&files).map_err(Failure::of)?;
     if let Some(hardware) = &mut hardware {
@@ -122,7 +125,8 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         let name = name.strip_prefix("CONFIG_").unwrap_or(name);
         let text = match rows.iter().find(|row| row.name == name) {
             Some(row) => explain::option(row, &tree, &definitions, &gates),
-            None => explain::fixed(name, &tree, &definitions, &closures).ok_or_else(|| unknown(name, &definitions))?,
+            None => explain::fixed(name, &tree, &definitions, &closures)
+                .ok_or_else(|| unknown(name, &definitions))?,
         };
         return write(&arguments.output, |out| Ok(out.write_all(text.as_bytes())?));
     }

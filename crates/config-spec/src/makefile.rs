@@ -7,297 +7,17 @@
 use std::fs;
 use std::path::Path;
 
-use rustc_hash::FxHashMap;
-
 use crate::condition::{Condition, Piece, Text};
 use crate::config::Config;
-use crate::functions;
 use crate::lines::{self, Assignment, Operator, assignment, split_arguments, split_words};
+use crate::references::closing;
+use crate::variables::{Variables, Word};
 
-/// Maximum depth of variables that refer to variables, and of includes.
+/// Maximum depth of includes.
 const MAX_DEPTH: usize = 16;
 
 /// Maximum number of options in the name of a variable.
 const MAX_OPTIONS: usize = 2;
-
-/// A word of a variable.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Word {
-    /// The word; with references if the variable expands them when it is used.
-    pub text: String,
-    /// The condition under which the variable holds it.
-    pub condition: Condition,
-}
-
-/// The variables of a Makefile.
-#[derive(Clone, Debug, Default)]
-pub struct Variables {
-    words: FxHashMap<String, Vec<Word>>,
-    exported: Vec<String>,
-}
-
-impl Variables {
-    /// Sets a variable to one word.
-    pub fn set(&mut self, name: &str, value: &str) {
-        let word = Word { text: value.to_owned(), condition: Condition::Always };
-        self.words.insert(name.to_owned(), vec![word]);
-    }
-
-    /// Returns the words of a variable, with their references expanded. Words that cannot be expanded are left out.
-    pub fn words(&self, name: &str, config: &Config) -> Vec<Word> {
-        self.expand_variable(name, config, 0).unwrap_or_default()
-    }
-
-    /// Returns the variables that make passes to the Makefiles of other directories.
-    pub fn into_exported(mut self) -> Variables {
-        let exported = std::mem::take(&mut self.exported);
-        self.words.retain(|name, _| exported.contains(name));
-        self
-    }
-
-    /// Sets a variable to a list of words.
-    pub fn set_words(&mut self, name: &str, words: Vec<Word>) {
-        self.words.insert(name.to_owned(), words);
-    }
-
-    /// Returns the expanded words of a variable; `None` if it is not set.
-    fn expand_variable(&self, name: &str, config: &Config, depth: usize) -> Option<Vec<Word>> {
-        let words = self.words.get(name)?;
-        let mut expanded = Vec::new();
-        for word in words {
-            for inner in self.expand_word(&word.text, config, depth + 1) {
-                let condition = word.condition.clone().and(inner.condition);
-                expanded.push(Word { text: inner.text, condition });
-            }
-        }
-        Some(expanded)
-    }
-
-    /// Returns the words that a word expands to.
-    fn expand_word(&self, word: &str, config: &Config, depth: usize) -> Vec<Word> {
-        let plain = |text: String| Word { text, condition: Condition::Always };
-        if !word.contains('$') {
-            return vec![plain(word.to_owned())];
-        }
-        if depth > MAX_DEPTH {
-            return Vec::new();
-        }
-        // The words before the next reference, each continued by every expansion of the reference.
-        let mut results = vec![plain(String::new())];
-        for piece in pieces(word) {
-            let expansions = match piece {
-                RawPiece::Literal(text) => vec![plain(text)],
-                RawPiece::Reference(inside) => self.expand_reference(inside, config, depth),
-            };
-            let continued = |start: &Word| {
-                let continue_with = |end: &Word| Word {
-                    text: format!("{}{}", start.text, end.text),
-                    condition: start.condition.clone().and(end.condition.clone()),
-                };
-                expansions.iter().map(continue_with).collect::<Vec<_>>()
-            };
-            results = results.iter().flat_map(continued).collect();
-        }
-        results
-    }
-
-    /// Returns the words of a list.
-    fn expand_list(&self, list: &str, config: &Config, depth: usize) -> Vec<Word> {
-        split_words(list).into_iter().flat_map(|word| self.expand_word(word, config, depth)).collect()
-    }
-
-    /// Returns the words that the inside of `$(…)` expands to.
-    fn expand_reference(&self, inside: &str, config: &Config, depth: usize) -> Vec<Word> {
-        let list = |text: &str| self.expand_list(text.trim(), config, depth + 1);
-        if let Some((function, arguments)) = function_call(inside) {
-            let arguments = split_arguments(arguments);
-            let map = |words: Vec<Word>, change: &dyn Fn(&str) -> Option<String>| {
-                let changed = |word: Word| Some(Word { text: change(&word.text)?, condition: word.condition });
-                words.into_iter().filter_map(changed).collect()
-            };
-            return match (function, arguments.as_slice()) {
-                ("addprefix", [prefix, words]) => self.with_fixed(prefix, config, depth, |prefix| {
-                    map(list(words), &|word| Some(format!("{prefix}{word}")))
-                }),
-                ("addsuffix", [suffix, words]) => self.with_fixed(suffix, config, depth, |suffix| {
-                    map(list(words), &|word| Some(format!("{word}{suffix}")))
-                }),
-                ("patsubst", [from, to, words]) => {
-                    map(list(words), &|word| Some(substitute(from.trim(), to.trim(), word)))
-                }
-                ("filter-out", [patterns, words]) => {
-                    let unwanted = list(patterns);
-                    let is_wanted = |word: &&str| unwanted.iter().all(|unwanted| unwanted.text != **word);
-                    map(list(words), &|word| Some(word).filter(is_wanted).map(str::to_owned))
-                }
-                ("sort" | "strip", [words]) => list(words),
-                ("if", [condition, yes, rest @ ..]) => {
-                    let text = self.text(condition.trim(), config, depth + 1);
-                    let is_false = Condition::Equal(text, Text::default());
-                    let under = |words: Vec<Word>, condition: &Condition| -> Vec<Word> {
-                        let under = |word: Word| Word { condition: word.condition.and(condition.clone()), ..word };
-                        words.into_iter().map(under).collect()
-                    };
-                    let mut words = under(list(yes), &is_false.clone().negated());
-                    words.extend(rest.first().map(|no| under(list(no), &is_false)).unwrap_or_default());
-                    words
-                }
-                _ => Vec::new(),
-            };
-        }
-        if let Some(option) = inside.strip_prefix("CONFIG_") {
-            let text = config.value(option).trim_matches('"').to_owned();
-            return vec![Word { text, condition: Condition::Always }];
-        }
-        if let Some((name, change)) = inside.split_once(':')
-            && let Some((from, to)) = change.split_once('=')
-        {
-            let (from, to) = if from.contains('%') {
-                (from.to_owned(), to.to_owned())
-            } else {
-                (format!("%{from}"), format!("%{to}"))
-            };
-            let words = self.expand_variable(name, config, depth).unwrap_or_default();
-            let changed = |word: Word| Word { text: substitute(&from, &to, &word.text), ..word };
-            return words.into_iter().map(changed).collect();
-        }
-        self.expand_variable(inside, config, depth).unwrap_or_default()
-    }
-
-    fn with_fixed(
-        &self,
-        text: &str,
-        config: &Config,
-        depth: usize,
-        then: impl FnOnce(&str) -> Vec<Word>,
-    ) -> Vec<Word> {
-        match self.expand_list(text.trim(), config, depth + 1).as_slice() {
-            [only] => then(&only.text),
-            [] if text.trim().is_empty() => then(""),
-            _ => Vec::new(),
-        }
-    }
-
-    /// Returns a text with the options that it names. A variable is replaced by its value in the present configuration,
-    /// if that is certain.
-    fn text(&self, text: &str, config: &Config, depth: usize) -> Text {
-        let mut found = Vec::new();
-        for piece in pieces(text) {
-            found.push(match piece {
-                RawPiece::Literal(text) => Piece::Literal(text),
-                RawPiece::Reference(inside) => self.reference(inside, config, depth),
-            });
-        }
-        Text(found)
-    }
-
-    fn reference(&self, inside: &str, config: &Config, depth: usize) -> Piece {
-        let unknown = || Piece::Unknown(inside.to_owned());
-        let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        if let Some(option) = inside.strip_prefix("CONFIG_").filter(|option| is_name(option)) {
-            return Piece::Option(option.to_owned());
-        }
-        if depth > MAX_DEPTH {
-            return unknown();
-        }
-        if let Some((function, arguments)) = function_call(inside) {
-            if !functions::KNOWN.contains(&function) {
-                return unknown();
-            }
-            let arguments = split_arguments(arguments);
-            let arguments = arguments.iter().map(|text| self.text(text, config, depth + 1)).collect();
-            return Piece::Call(function.to_owned(), arguments);
-        }
-        let Some(words) = self.expand_variable(inside, config, depth) else { return unknown() };
-        let mut value: Vec<String> = Vec::new();
-        for word in words {
-            match word.condition.holds(config) {
-                Some(true) => value.push(word.text),
-                Some(false) => {}
-                None => return unknown(),
-            }
-        }
-        Piece::Literal(value.join(" "))
-    }
-}
-
-/// A part of a text before expansion.
-enum RawPiece<'a> {
-    Literal(String),
-    /// The inside of `$(…)`.
-    Reference(&'a str),
-}
-
-/// Splits a text into characters and references.
-fn pieces(text: &str) -> Vec<RawPiece<'_>> {
-    let mut pieces = Vec::new();
-    let mut literal = String::new();
-    let mut rest = text;
-    while let Some(dollar) = rest.find('$') {
-        literal.push_str(&rest[..dollar]);
-        let after = &rest[dollar + 1..];
-        let Some(first) = after.chars().next() else {
-            rest = after;
-            continue;
-        };
-        let (inside, end) = match first {
-            '$' => {
-                literal.push('$');
-                rest = &after[1..];
-                continue;
-            }
-            '(' | '{' => match closing(after) {
-                Some(end) => (&after[1..end], end + 1),
-                None => (&after[1..], after.len()),
-            },
-            other => (&after[..other.len_utf8()], other.len_utf8()),
-        };
-        if !literal.is_empty() {
-            pieces.push(RawPiece::Literal(std::mem::take(&mut literal)));
-        }
-        pieces.push(RawPiece::Reference(inside));
-        rest = &after[end..];
-    }
-    literal.push_str(rest);
-    if !literal.is_empty() {
-        pieces.push(RawPiece::Literal(literal));
-    }
-    pieces
-}
-
-/// Returns the place of the bracket that closes the one at the start of the text.
-fn closing(text: &str) -> Option<usize> {
-    let mut depth = 0usize;
-    for (at, byte) in text.bytes().enumerate() {
-        match byte {
-            b'(' | b'{' => depth += 1,
-            b')' | b'}' => {
-                depth -= 1;
-                if depth == 0 {
-                    return Some(at);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-/// Returns the function and the arguments of the inside of a reference; `None` if it is a variable.
-fn function_call(inside: &str) -> Option<(&str, &str)> {
-    let end = inside.find(|c: char| !c.is_ascii_lowercase() && c != '-')?;
-    let rest = &inside[end..];
-    rest.starts_with(char::is_whitespace).then(|| (&inside[..end], rest.trim_start()))
-}
-
-/// Replaces the part of a word that `%` stands for, as `patsubst` does.
-fn substitute(from: &str, to: &str, word: &str) -> String {
-    let Some((prefix, suffix)) = from.split_once('%') else {
-        return if word == from { to.to_owned() } else { word.to_owned() };
-    };
-    let stem = word.strip_prefix(prefix).and_then(|rest| rest.strip_suffix(suffix));
-    stem.map_or(word.to_owned(), |stem| to.replacen('%', stem, 1))
-}
 
 /// A branch of a conditional.
 struct Branch {
@@ -342,13 +62,12 @@ impl Reader<'_> {
                 "endif" if self.branches.len() > outer => drop(self.branches.pop()),
                 "include" | "-include" | "sinclude" if depth < MAX_DEPTH => self.include(rest, depth),
                 "export" if !rest.contains('=') => {
-                    let names = rest.split_whitespace().map(str::to_owned);
-                    self.variables.exported.extend(names);
+                    rest.split_whitespace().for_each(|name| self.variables.export(name));
                 }
                 _ => {
                     if let Some(assignment) = assignment(&line) {
                         if word == "export" {
-                            self.variables.exported.push(assignment.name.to_owned());
+                            self.variables.export(assignment.name);
                         }
                         self.assign(&assignment);
                     }
@@ -362,7 +81,7 @@ impl Reader<'_> {
         if self.here().holds(self.config) == Some(false) {
             return;
         }
-        for file in self.variables.expand_list(files, self.config, 0) {
+        for file in self.variables.expand(files, self.config) {
             self.file(&self.tree.join(&file.text), depth + 1);
         }
     }
@@ -387,7 +106,7 @@ impl Reader<'_> {
 
     /// Returns the condition of a directive.
     fn condition(&self, directive: &str, rest: &str) -> Condition {
-        let text = |text: &str| self.variables.text(text.trim(), self.config, 0);
+        let text = |text: &str| self.variables.text(text.trim(), self.config);
         let equal = match directive {
             "ifdef" | "ifndef" => {
                 let name = format!("$({rest})");
@@ -414,13 +133,13 @@ impl Reader<'_> {
         for (name, named) in self.names(name) {
             let condition = here.clone().and(named);
             let words: Vec<Word> = match operator {
-                Operator::Simple => self.variables.expand_list(value, self.config, 0),
+                Operator::Simple => self.variables.expand(value, self.config),
                 _ => split_words(value)
                     .into_iter()
                     .map(|word| Word { text: word.to_owned(), condition: Condition::Always })
                     .collect(),
             };
-            let old = self.variables.words.entry(name).or_default();
+            let old = self.variables.words_mut(name);
             match operator {
                 Operator::IfUnset if !old.is_empty() => continue,
                 Operator::Append | Operator::IfUnset => {}
@@ -430,10 +149,11 @@ impl Reader<'_> {
                     old.retain(|word| word.condition != Condition::never());
                 }
             }
-            old.extend(words.into_iter().map(|word| Word {
-                condition: condition.clone().and(word.condition),
-                text: word.text,
-            }));
+            old.extend(
+                words
+                    .into_iter()
+                    .map(|word| Word { condition: condition.clone().and(word.condition), text: word.text }),
+            );
         }
     }
 
@@ -442,7 +162,7 @@ impl Reader<'_> {
         if !name.contains('$') {
             return vec![(name.to_owned(), Condition::Always)];
         }
-        let text = self.variables.text(name, self.config, 0);
+        let text = self.variables.text(name, self.config);
         let mut options = Vec::new();
         text.options(&mut options);
         if options.len() > MAX_OPTIONS {
@@ -517,7 +237,8 @@ mod tests {
                     else\nobj-y += c.o\nendif\nobj-y += d.o";
         let expected = ["a.o: A", "b.o: !A && BC=yy", "c.o: !A && BC!=yy", "d.o: always"];
         assert_eq!(words(text, "obj-y", ""), expected);
-        let text = "ifneq ($(CONFIG_A),)\nifndef CONFIG_B\nobj-y += a.o\nendif\nendif\nendif\nelse\nobj-y += b.o";
+        let text =
+            "ifneq ($(CONFIG_A),)\nifndef CONFIG_B\nobj-y += a.o\nendif\nendif\nendif\nelse\nobj-y += b.o";
         assert_eq!(words(text, "obj-y", ""), ["a.o: A && !B", "b.o: always"]);
         assert_eq!(words("ifeq \"$(CONFIG_A)\" 'm'\nobj-y += a.o\nendif", "obj-y", ""), ["a.o: A=m"]);
     }
@@ -580,7 +301,15 @@ mod tests {
 
     #[test]
     fn damaged_files_set_nothing() {
-        for text in ["", "endif\nelse\nendef", "define x\nobj-y += a.o", "$", "obj-$( += a.o", "ifeq\nifdef\n$(", "$(a)$"] {
+        for text in [
+            "",
+            "endif\nelse\nendef",
+            "define x\nobj-y += a.o",
+            "$",
+            "obj-$( += a.o",
+            "ifeq\nifdef\n$(",
+            "$(a)$",
+        ] {
             assert!(words(text, "obj-y", "").is_empty(), "{text}");
         }
     }

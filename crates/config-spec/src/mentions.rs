@@ -62,7 +62,10 @@ impl Mentions {
     fn record(&mut self, object: String, record: &str) {
         let number = self.objects.len();
         self.objects.push(object);
-        for (_, rest) in record.match_indices("$(wildcard include/config/").map(|(at, text)| (at, &record[at + text.len()..])) {
+        for (_, rest) in record
+            .match_indices("$(wildcard include/config/")
+            .map(|(at, text)| (at, &record[at + text.len()..]))
+        {
             if let Some((option, _)) = rest.split_once(')') {
                 let objects = self.of_option.entry(option.to_owned()).or_default();
                 if objects.last() != Some(&number) {
@@ -84,8 +87,10 @@ mod tests {
             fs::create_dir_all(build.path().join(directory)).unwrap();
         }
         let record = |path: &str, options: &[&str]| {
-            let wildcards: String =
-                options.iter().map(|option| format!("    $(wildcard include/config/{option}) \\\n")).collect();
+            let wildcards: String = options
+                .iter()
+                .map(|option| format!("    $(wildcard include/config/{option}) \\\n"))
+                .collect();
             fs::write(build.path().join(path), format!("deps := \\\n{wildcards}")).unwrap();
         };
         record("fs/.aio.o.cmd", &["AIO", "AIO", "NET"]);

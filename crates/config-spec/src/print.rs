@@ -40,7 +40,13 @@ pub fn table(rows: &[Row], closures: bool) -> Table {
 ///
 /// # Errors
 /// If `out` cannot be written to.
-pub fn json(rows: &[Row], gates: &Gates, kernel: &str, closures: bool, out: &mut Output) -> Result<(), Failure> {
+pub fn json(
+    rows: &[Row],
+    gates: &Gates,
+    kernel: &str,
+    closures: bool,
+    out: &mut Output,
+) -> Result<(), Failure> {
     let options: Vec<Value> = rows.iter().map(|row| option(row, gates, closures)).collect();
     let document = json!({
         "kernel": kernel,

@@ -115,7 +115,8 @@ pub fn candidates<'a>(config: &'a Config, definitions: &Definitions) -> Vec<&'a 
 
 /// Returns the closures of candidates without asking Kconfig: each changes itself only.
 pub fn quick_closures(candidates: &[&str]) -> Closures {
-    let alone = |option: &&str| ((*option).to_owned(), Some(Closure::from([((*option).to_owned(), String::new())])));
+    let alone =
+        |option: &&str| ((*option).to_owned(), Some(Closure::from([((*option).to_owned(), String::new())])));
     candidates.iter().map(alone).collect()
 }
 

@@ -33,7 +33,8 @@ impl Tree {
     /// Bad input if the build has no `.config`, or if its source tree is not there.
     pub fn find(build: &KernelBuild) -> Result<Tree, Failure> {
         let dir = &build.dir;
-        let text = read(&dir.join(".config"), "the configuration of the kernel", "build the kernel there again")?;
+        let text =
+            read(&dir.join(".config"), "the configuration of the kernel", "build the kernel there again")?;
         let arch = build.linker_script.iter().rev().nth(2).map(|arch| arch.to_string_lossy().into_owned());
         let environment = match fs::read(dir.join("include/config/auto.conf.cmd")) {
             Ok(bytes) => recorded_environment(&String::from_utf8_lossy(&bytes)),
@@ -58,7 +59,8 @@ fn read(path: &Path, what: &str, advice: &str) -> Result<String, Failure> {
 
 /// Finds the source tree: the link `source` of a build in another directory, or the recorded path.
 fn source(build: &Path, recorded: Option<&str>) -> Result<PathBuf, Failure> {
-    let candidates = [Some(build.join("source")), recorded.map(|path| build.join(path)), Some(build.to_path_buf())];
+    let candidates =
+        [Some(build.join("source")), recorded.map(|path| build.join(path)), Some(build.to_path_buf())];
     let is_tree = |path: &PathBuf| path.join("Kconfig").is_file() && path.join("Makefile").is_file();
     let found = candidates.into_iter().flatten().find(is_tree).and_then(|path| fs::canonicalize(path).ok());
     found.ok_or_else(|| {
@@ -90,6 +92,9 @@ mod tests {
         let text = "deps_config := \\\n\tKconfig \\\n\nifneq \"$(CC)\" \"gcc -m32\"\n$(autoconfig): FORCE\nendif\n\
                     ifneq \"$(X)\" \"\"\nifneq \"$(Y\n";
         let found = recorded_environment(text);
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), [("CC".into(), "gcc -m32".into()), ("X".into(), String::new())]);
+        assert_eq!(
+            found.into_iter().collect::<Vec<_>>(),
+            [("CC".into(), "gcc -m32".into()), ("X".into(), String::new())]
+        );
     }
 }
