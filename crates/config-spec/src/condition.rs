@@ -89,6 +89,9 @@ impl Condition {
                 other => push_new(&mut flat, other),
             }
         }
+        if flat.iter().any(|part| flat.contains(&part.clone().negated())) {
+            return Condition::Always;
+        }
         if flat.len() == 1 { flat.remove(0) } else { Condition::Any(flat) }
     }
 
@@ -285,5 +288,6 @@ pub mod tests {
         assert_eq!(gate.negated().to_string(), "A!=y");
         assert_eq!(Condition::never().to_string(), "never");
         assert_eq!(Condition::all([]).to_string(), "always");
+        assert_eq!(Condition::any([is_set("A"), is_set("B"), is_set("A").negated()]), Condition::Always);
     }
 }

@@ -61,7 +61,9 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Some(path) = &arguments.fragment {
         let text = advise::fragment(&read_plan(path)?, &input_name(path))?;
-        return write(&arguments.output, |out| Ok(out.write_all(text.as_bytes())?));
+        let mut output = Output::create(&arguments.output)?;
+        output.write_all(text.as_bytes())?;
+        return Ok(output.commit()?);
     }
     let Some(vmlinux) = &arguments.vmlinux else {
         return Err(Failure::bad_input("expected the path of vmlinux in the directory where it was built"));
@@ -87,6 +89,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         check_machine_of_plan(plan, named, &build.machine.to_string())?;
     }
     let tree = Tree::find(&build)?;
+    let mut output = Output::create(&arguments.output)?;
     let mut hardware =
         arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
     let files = kernel::read_objects(&build)?;
@@ -128,25 +131,22 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             None => explain::fixed(name, &tree, &definitions, &closures)
                 .ok_or_else(|| unknown(name, &definitions))?,
         };
-        return write(&arguments.output, |out| Ok(out.write_all(text.as_bytes())?));
+        output.write_all(text.as_bytes())?;
+        return Ok(output.commit()?);
     }
     let release = release(&build);
-    note(&rows, &gates);
-    if let Some(mut plan) = plan.filter(|_| arguments.advise) {
-        plan.config = Some(advise::section(&rows, &release, build_id));
-        return write(&arguments.output, |out| Ok(plan.write(out)?));
+    match plan.filter(|_| arguments.advise) {
+        Some(mut plan) => {
+            plan.config = Some(advise::section(&rows, &release, build_id));
+            plan.write(&mut output)?;
+        }
+        None if arguments.json => print::json(&rows, &gates, &release, !arguments.quick, &mut output)?,
+        None => write!(output, "{}", print::table(&rows, !arguments.quick))?,
     }
-    write(&arguments.output, |out| match arguments.json {
-        true => print::json(&rows, &gates, &release, !arguments.quick, out),
-        false => Ok(write!(out, "{}", print::table(&rows, !arguments.quick))?),
-    })
-}
-
-/// Writes an output with `content`.
-fn write(path: &Path, content: impl FnOnce(&mut Output) -> Result<(), Failure>) -> Result<(), Failure> {
-    let mut output = Output::create(path)?;
-    content(&mut output)?;
-    Ok(output.commit()?)
+    output.commit()?;
+    // Not before: a failure has no other message than its error.
+    note(&rows, &gates);
+    Ok(())
 }
 
 /// Prints notes about what the table leaves out.

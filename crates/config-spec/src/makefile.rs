@@ -284,6 +284,15 @@ mod tests {
     }
 
     #[test]
+    fn unset_variable_is_empty() {
+        let text =
+            "ifndef CONFIG_MMU\nMMUEXT := -nommu\nendif\nobj-y := head$(MMUEXT).o $(UNSET) a$(UNSET).o";
+        let expected = ["head-nommu.o: !MMU", "head.o: MMU", "a.o: always"];
+        assert_eq!(words(text, "obj-y", ""), expected);
+        assert!(words("obj-y := $(shell ls)a.o", "obj-y", "").is_empty());
+    }
+
+    #[test]
     fn includes_are_read_in_place() {
         let directory = tempfile::tempdir().unwrap();
         fs::write(directory.path().join("inner"), "obj-y += a.o\nifdef CONFIG_OPEN\n").unwrap();

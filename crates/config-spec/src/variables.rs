@@ -117,10 +117,23 @@ impl Variables {
         }
         // The words before the next reference, each continued by every expansion of the reference.
         let mut results = vec![plain(String::new())];
-        for piece in pieces(word) {
+        let pieces = pieces(word);
+        let is_part_of_word = pieces.len() > 1;
+        for piece in pieces {
             let expansions = match piece {
                 RawPiece::Literal(text) => vec![plain(text)],
-                RawPiece::Reference(inside) => self.expand_reference(inside, config, within),
+                RawPiece::Reference(inside) => {
+                    let mut words = self.expand_reference(inside, config, within);
+                    // A variable that is not set is empty, and leaves the rest of the word.
+                    if is_part_of_word && function_call(inside).is_none() {
+                        let is_set = Condition::any(words.iter().map(|word| word.condition.clone()));
+                        let unset = is_set.negated();
+                        if unset != Condition::never() {
+                            words.push(Word { text: String::new(), condition: unset });
+                        }
+                    }
+                    words
+                }
             };
             let continued = |start: &Word| {
                 let continue_with = |end: &Word| Word {
