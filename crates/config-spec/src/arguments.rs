@@ -7,8 +7,8 @@ use clap::Parser;
 /// Lists the options of a kernel's configuration and their cost, and finds the ones that a device can turn off
 ///
 /// Reads the kernel's build, found from the path of its vmlinux, and the source tree that it was built from. Prints a
-/// table of the options that can be set to n: the bytes that the kernel keeps only because of each, the options that
-/// go with it, and the objects that a rebuild compiles. A plan with traces (`coverage`) adds the class of each option:
+/// table of the options that can be set to n. It has the bytes that the kernel keeps only because of each option, the
+/// number of options that Kconfig turns off with it, and the number of objects that a rebuild compiles. A plan with traces (`coverage`) adds the class of each option:
 /// whether its code ran, and how. The kernel's own scripts/kconfig/conf decides which options go together; this takes
 /// a few minutes the first time, and is cached by configuration.
 #[derive(Parser, Debug)]

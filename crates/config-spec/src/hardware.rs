@@ -1,8 +1,8 @@
 //! The drivers of the target's devices.
 //!
 //! The kernel names its devices in `modalias` files of sysfs, and user space loads the modules with a matching pattern.
-//! Built-in code has its patterns in two places: `modules.builtin.modinfo` in the build directory lists those of
-//! `MODULE_ALIAS` with the path of the module's object, and the objects hold the tables of `MODULE_DEVICE_TABLE`
+//! Built-in code has its patterns in two places. `modules.builtin.modinfo` in the build directory lists the patterns of
+//! `MODULE_ALIAS`, with the path of the module's object. The objects hold the tables of `MODULE_DEVICE_TABLE`
 //! ([`crate::devices`]).
 
 use std::collections::BTreeMap;
