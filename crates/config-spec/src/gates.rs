@@ -10,7 +10,7 @@ use std::path::Path;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::condition::Condition;
+use crate::condition::{Condition, Piece, Text};
 use crate::config::Config;
 use crate::makefile;
 use crate::variables::{Variables, Word};
@@ -74,6 +74,8 @@ struct Directory {
     parents: Vec<(String, Condition)>,
     /// Its listed objects, by path.
     objects: Vec<(String, Gate)>,
+    /// Whether a list has words that cannot be expanded, which may name any object of the directory.
+    is_unknown: bool,
 }
 
 struct Walk<'a> {
@@ -146,7 +148,9 @@ impl<'a> Walk<'a> {
         makefile::read(&file, self.source, self.config, &mut variables);
         let list = |name: &str| variables.words(name, self.config);
         let (mut children, mut objects) = (Vec::new(), Vec::new());
+        let mut is_unknown = false;
         for word in ["obj-y", "lib-y", "lib-m"].into_iter().flat_map(list) {
+            is_unknown |= word.is_unknown();
             if word.text.ends_with('/') {
                 children.push((joined(path, &word.text), word.condition));
                 continue;
@@ -156,6 +160,7 @@ impl<'a> Walk<'a> {
             let gate = |condition| Gate { condition, module: module.clone() };
             let members: Vec<Word> =
                 ["objs", "y"].iter().flat_map(|list_of| list(&format!("{stem}-{list_of}"))).collect();
+            is_unknown |= members.iter().any(Word::is_unknown);
             let is_composite = Condition::any(members.iter().map(|member| member.condition.clone()));
             for member in members {
                 let condition = word.condition.clone().and(member.condition);
@@ -168,6 +173,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(directory) = self.directories.get_mut(path) {
             directory.objects = objects;
+            directory.is_unknown = is_unknown;
         }
         children
     }
@@ -180,7 +186,11 @@ impl<'a> Walk<'a> {
             let leads_here = self.condition(path, &mut conditions, &mut Vec::new());
             for (object, gate) in directory.objects.iter().filter(|(object, _)| self.objects.contains(object))
             {
-                let condition = leads_here.clone().and(gate.condition.clone());
+                let condition = match directory.is_unknown {
+                    true => Condition::any([gate.condition.clone(), unknown_words()]),
+                    false => gate.condition.clone(),
+                };
+                let condition = leads_here.clone().and(condition);
                 let of_object = gates.entry(object.clone()).or_default();
                 of_object.push(Gate { condition, module: gate.module.clone() });
             }
@@ -221,6 +231,12 @@ impl<'a> Walk<'a> {
     }
 }
 
+/// Returns the condition, which nothing decides, that words of a list that cannot be expanded name an object.
+fn unknown_words() -> Condition {
+    let unknown = Piece::Unknown("words of the list that are not known".to_owned());
+    Condition::Equal(Text(vec![unknown]), Text::default()).negated()
+}
+
 /// Sets the variables that name places.
 fn set_places(variables: &mut Variables, source: &Path, arch: &str, directory: &str) {
     let source = source.display().to_string();
@@ -245,6 +261,32 @@ fn joined(directory: &str, path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the objects of a tree with one Makefile that go without option A.
+    fn removed(makefile: &str, objects: &[&str]) -> Vec<String> {
+        let source = tempfile::tempdir().unwrap();
+        std::fs::write(source.path().join("Kbuild"), makefile).unwrap();
+        let objects = objects.iter().map(|object| (*object).to_owned()).collect();
+        let gates = Gates::read(source.path(), "x86", &Config::parse("CONFIG_A=y"), &objects);
+        gates.removed_by(&Config::default()).into_iter().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn object_with_another_place_stays() {
+        assert_eq!(removed("obj-$(CONFIG_A) += a.o b.o\nobj-y += b.o", &["a.o", "b.o"]), ["a.o"]);
+        assert_eq!(
+            removed("obj-$(CONFIG_A) += a.o\nifndef CONFIG_A\nobj-y += a.o\nendif", &["a.o"]),
+            [""; 0]
+        );
+    }
+
+    #[test]
+    fn unknown_words_may_name_any_object() {
+        let list = "obj-$(CONFIG_A) += a.o\nobj-y += $(wildcard *.o)";
+        assert_eq!(removed(list, &["a.o"]), [""; 0]);
+        assert_eq!(removed("obj-$(CONFIG_A) += a.o\na-y := b.o $(call list,b)", &["b.o"]), [""; 0]);
+        assert_eq!(removed("obj-$(CONFIG_A) += a.o\na-objs := b.o", &["a.o", "b.o"]), ["b.o"]);
+    }
 
     #[test]
     fn paths_are_relative_to_the_tree() {

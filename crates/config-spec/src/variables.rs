@@ -11,6 +11,9 @@ use crate::references::{RawPiece, function_call, pieces, substitute};
 /// Maximum depth of references within references.
 const MAX_DEPTH: usize = 32;
 
+/// The text that stands for what this program cannot expand. No path in a Makefile has such a character.
+const UNKNOWN: &str = "\0";
+
 /// A word of a variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Word {
@@ -18,6 +21,18 @@ pub struct Word {
     pub text: String,
     /// The condition under which the variable holds it.
     pub condition: Condition,
+}
+
+impl Word {
+    /// Creates a word that stands for any number of others.
+    fn unknown() -> Word {
+        Word { text: UNKNOWN.to_owned(), condition: Condition::Always }
+    }
+
+    /// Whether the word, or a part of it, cannot be expanded. It may stand for any words.
+    pub fn is_unknown(&self) -> bool {
+        self.text.contains(UNKNOWN)
+    }
 }
 
 /// The variables of a Makefile.
@@ -53,7 +68,7 @@ impl Variables {
         self.words.insert(name.to_owned(), vec![word]);
     }
 
-    /// Returns the words of a variable, with their references expanded. Words that cannot be expanded are left out.
+    /// Returns the words of a variable, with their references expanded.
     pub fn words(&self, name: &str, config: &Config) -> Vec<Word> {
         self.expand_variable(name, config, Within::default()).unwrap_or_default()
     }
@@ -154,7 +169,7 @@ impl Variables {
 
     /// Returns the words that the inside of `$(…)` expands to.
     fn expand_reference(&self, inside: &str, config: &Config, within: Within<'_>) -> Vec<Word> {
-        let Some(within) = within.deeper() else { return Vec::new() };
+        let Some(within) = within.deeper() else { return vec![Word::unknown()] };
         let list = |text: &str| self.expand_list(text.trim(), config, within);
         if let Some((function, arguments)) = function_call(inside) {
             let arguments = split_arguments(arguments);
@@ -191,7 +206,7 @@ impl Variables {
                     words.extend(rest.first().map(|no| under(list(no), &is_false)).unwrap_or_default());
                     words
                 }
-                _ => Vec::new(),
+                _ => vec![Word::unknown()],
             };
         }
         if let Some(option) = inside.strip_prefix("CONFIG_") {
@@ -223,7 +238,7 @@ impl Variables {
         match self.expand_list(text.trim(), config, within).as_slice() {
             [only] => then(&only.text),
             [] if text.trim().is_empty() => then(""),
-            _ => Vec::new(),
+            _ => vec![Word::unknown()],
         }
     }
 
@@ -257,6 +272,7 @@ impl Variables {
         let mut value: Vec<String> = Vec::new();
         for word in words {
             match word.condition.holds(config) {
+                Some(true) if word.is_unknown() => return unknown(),
                 Some(true) => value.push(word.text),
                 Some(false) => {}
                 None => return unknown(),
