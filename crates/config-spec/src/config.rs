@@ -53,12 +53,12 @@ impl Config {
     }
 }
 
-/// Returns the text of a `.config` in which an option that is `y` is not set.
-pub fn without(text: &str, option: &str) -> String {
-    let old = format!("CONFIG_{option}=y");
-    let line = |line: &str| match line == old {
-        true => format!("# CONFIG_{option} is not set\n"),
-        false => format!("{line}\n"),
+/// Returns the text of a `.config` in which options that are `y` are not set.
+pub fn without(text: &str, options: &[&str]) -> String {
+    let set = |line: &str| line.strip_prefix("CONFIG_")?.strip_suffix("=y").map(str::to_owned);
+    let line = |line: &str| match set(line).filter(|name| options.contains(&name.as_str())) {
+        Some(name) => format!("# CONFIG_{name} is not set\n"),
+        None => format!("{line}\n"),
     };
     text.lines().map(line).collect()
 }
@@ -73,7 +73,7 @@ mod tests {
         let old = Config::parse(text);
         assert_eq!((old.value("S"), old.value("OFF")), ("\"a=b\"", ""));
         let new = Config::parse(
-            &without(text, "A").replace("N=3", "N=4").replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"),
+            &without(text, &["A"]).replace("N=3", "N=4").replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"),
         );
         let changes = old.changes(&new);
         let expected = [("A", ""), ("N", "4"), ("S", ""), ("T", "y")];

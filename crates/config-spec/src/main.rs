@@ -4,7 +4,7 @@ off.
 
 - `tree`, `config`, `kconfig`: the build's source tree, its configuration, and the definitions of options;
 - `lines`, `references`, `variables`, `makefile`, `condition`, `functions`, `gates`: the conditions under which Kbuild links each object;
-- `closure`: the options that go together, by the kernel's own `conf`;
+- `conf`, `server`, `closure`: the options that go together, by the kernel's own Kconfig;
 - `mentions`: the objects that a rebuild compiles, by the records of fixdep;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
@@ -17,6 +17,7 @@ mod arguments;
 mod classes;
 mod closure;
 mod condition;
+mod conf;
 mod config;
 mod costs;
 mod devices;
@@ -31,6 +32,7 @@ mod makefile;
 mod mentions;
 mod print;
 mod references;
+mod server;
 mod survey;
 mod tree;
 mod variables;
@@ -47,6 +49,7 @@ use kplan::{Coverage, Plan};
 
 use arguments::Arguments;
 use classes::Ran;
+use conf::Conf;
 use gates::Gates;
 use hardware::Hardware;
 use kconfig::Definitions;
@@ -100,9 +103,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let definitions = Definitions::read(&tree);
     let candidates = survey::candidates(&tree.config, &definitions);
     drop(progress);
-    let closures = match arguments.quick {
-        true => survey::quick_closures(&candidates),
-        false => closure::find(&tree, &definitions.text, &candidates)?,
+    let conf = (!arguments.quick).then(|| Conf::new(&tree)).transpose()?;
+    let closures = match &conf {
+        None => survey::quick_closures(&candidates),
+        Some(conf) => closure::find(conf, &definitions.text, &candidates)?,
     };
     let progress = Progress::spinner("building the graph");
     let kernel = Kernel::lift(&build, &program, plan.as_ref(), arguments.assume_complete)?;

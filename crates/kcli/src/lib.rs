@@ -7,6 +7,8 @@
 //! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most commands read;
 //! - [`Progress`]: a spinner or bar on a terminal, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns;
+//! - [`scratch`]: temporary directories and commands that a signal cleans up;
+//! - [`search`]: the candidates that make a test fail, by halving;
 //! - [`html`]: self-contained HTML pages.
 //!
 //! This is a handful of functions, not a framework: a command describes its own arguments and calls the functions it
@@ -20,6 +22,8 @@ mod output;
 mod plan;
 mod progress;
 mod run;
+pub mod scratch;
+pub mod search;
 mod table;
 
 pub use input::{is_piped_stdin, read_file_if, read_if, read_input, read_input_if};

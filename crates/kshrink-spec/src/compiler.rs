@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use kcli::Failure;
 use kelf::KernelBuild;
 
-use crate::relink::last_lines;
+use kcli::scratch::last_lines;
 
 /// The object whose recorded command is used; every kernel has it.
 const MODEL: &str = "init/main.o";

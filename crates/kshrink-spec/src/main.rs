@@ -14,7 +14,6 @@ mod relink;
 mod report;
 mod retained;
 mod rewrite;
-mod scratch;
 mod segments;
 mod user_program;
 mod write;

@@ -17,7 +17,7 @@ use rustc_hash::FxHashSet;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use super::run;
-use crate::scratch::ScratchDir;
+use kcli::scratch::ScratchDir;
 
 /// The history of a source tree that is built in place. It is large, and is only used for the kernel's release, which
 /// make gets as a variable.

@@ -11,9 +11,9 @@ use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
 use super::copy::BuildCopy;
-use super::{failed, last_lines};
+use super::failed;
 use crate::compiler::KernelCompiler;
-use crate::scratch;
+use kcli::scratch::{self, last_lines};
 
 /// Environment variables that would change make's directory or output. A build that runs this command exports some of
 /// them.
