@@ -77,7 +77,8 @@ fn gdb_stops_at_a_line(
 
 /// Checks that `kelf where` prints the line of a function's first instruction.
 fn has_lines(small: &RewrittenKernel) {
-    let told = Run::kshrink("kelf").arg("where").arg(&small.dir).arg(format!("{FUNCTION}+0x0")).succeed().text();
+    let told =
+        Run::kshrink("kelf").arg("where").arg(&small.dir).arg(format!("{FUNCTION}+0x0")).succeed().text();
     let lines = told.lines().filter_map(|line| line.split(&format!("{FILE}:")).nth(1));
     let mut lines = lines.filter_map(|rest| {
         let digits = rest.chars().take_while(char::is_ascii_digit);
