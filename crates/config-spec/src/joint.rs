@@ -37,8 +37,8 @@ pub fn judge<'r>(measure: &Measure<'_>, conf: &Conf<'_>, rows: &'r [Row]) -> Res
     let mut kept = Vec::new();
     loop {
         let changes = changes(conf, &rows)?;
-        let stays = |row: &&Row| !changes.get(&row.name).is_some_and(String::is_empty);
-        if let Some(position) = rows.iter().position(|row| stays(&row)) {
+        let stays = |row: &Row| !changes.get(&row.name).is_some_and(String::is_empty);
+        if let Some(position) = rows.iter().position(|row| stays(row)) {
             let name = rows.remove(position).name.clone();
             let reason = "Kconfig turns it on again when the other options are off".to_owned();
             kept.push(KeptOption { name, reason });
