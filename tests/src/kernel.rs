@@ -66,6 +66,13 @@ pub struct Scenario {
     machine: &'static [&'static str],
 }
 
+impl Scenario {
+    /// The path of its initramfs.
+    pub fn initramfs(&self) -> &str {
+        &self.initramfs
+    }
+}
+
 impl KernelTest<'_> {
     /// Runs a test that panics on failure, like [`Chain::check`]. Prints the time of each step.
     pub fn check(name: &str, test: impl FnOnce(&mut KernelTest<'_>)) {

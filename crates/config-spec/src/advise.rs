@@ -3,17 +3,39 @@
 use std::fmt::Write as _;
 
 use kcli::{Failure, human};
-use kplan::{ConfigAdvice, Evidence, KeptBytes, OptionAdvice, OptionValue, Plan, UseClass};
+use kplan::{
+    ConfigAdvice, Evidence, JointAdvice, KeptBytes, OptionAdvice, OptionValue, Plan, Tried, UseClass,
+};
 
+use crate::joint::Joint;
 use crate::survey::{Handled, Row};
 
 /// Maximum number of functions that the section names for an option.
 const MAX_FUNCTIONS: usize = 8;
 
-/// Returns the section for the rows that may be turned off.
-pub fn section(rows: &[Row], kernel: &str, build_id: Option<String>) -> ConfigAdvice {
-    let options = rows.iter().filter(|row| row.advice().is_ok()).filter_map(option).collect();
-    ConfigAdvice { kernel: kernel.to_owned(), build_id, options }
+/// Returns the section for the options that may be turned off together.
+pub fn section(joint: Joint<'_>, kernel: &str, build_id: Option<String>) -> ConfigAdvice {
+    let options = joint.rows.into_iter().filter_map(option).collect();
+    let (effect, kept) = (Some(joint.effect), joint.kept);
+    ConfigAdvice { kernel: kernel.to_owned(), build_id, options, joint: effect, kept }
+}
+
+/// Returns the bytes that the options of a section keep together, for people.
+pub fn summary(advice: &ConfigAdvice) -> Option<String> {
+    let JointAdvice { with, keeps, after, rebuilds, .. } = advice.joint.as_ref()?;
+    let mut text =
+        format!("{} options together keep {} bytes", advice.options.len(), human(keeps.resident()));
+    if keeps.init > 0 {
+        let _ = write!(text, " and {} of init", human(keeps.init));
+    }
+    if let Some(after) = after {
+        let _ = write!(text, ", {} after shrinking", human(after.resident()));
+    }
+    let _ = write!(text, "; a build compiles {rebuilds} other objects again");
+    if !with.is_empty() {
+        let _ = write!(text, "; only together they turn off {}", with.join(", "));
+    }
+    Some(one_line(&text))
 }
 
 fn option(row: &Row) -> Option<OptionAdvice> {
@@ -32,26 +54,39 @@ fn option(row: &Row) -> Option<OptionAdvice> {
         ran: row.ran.iter().take(MAX_FUNCTIONS).map(|function| function.name.to_string()).collect(),
         rebuilds: row.rebuilds.len() as u64,
         evidence,
+        tried: None,
     })
 }
 
-/// Returns the section of a plan as a fragment of `.config`. Each option has a line with the reason before it.
+/// Returns the section of a plan as a fragment of `.config`. Each option has a line with the reason before it. Options
+/// without which a test failed are left out.
 ///
 /// # Errors
 /// Bad input if the plan, read from `name`, has no such section.
 pub fn fragment(plan: &Plan, name: &str) -> Result<String, Failure> {
-    let Some(advice) = &plan.config else {
-        return Err(Failure::bad_input(format!(
-            "{name}: the plan has no section `config`; expected the output of `config-spec VMLINUX --advise`"
-        )));
-    };
+    let advice = advice_of(plan, name)?;
     let mut text =
         format!("# Options of Linux {} that the traced system does not use.\n", one_line(&advice.kernel));
-    for option in &advice.options {
+    if let Some(summary) = summary(advice) {
+        let _ = writeln!(text, "# {summary}.");
+    }
+    for option in advice.options.iter().filter(|option| option.tried != Some(Tried::Fails)) {
         let _ = writeln!(text, "# {}", reason(option));
         let _ = writeln!(text, "# CONFIG_{} is not set", one_line(&option.name));
     }
     Ok(text)
+}
+
+/// Returns the section of a plan that was read from `name`.
+///
+/// # Errors
+/// Bad input if it has none.
+pub fn advice_of<'p>(plan: &'p Plan, name: &str) -> Result<&'p ConfigAdvice, Failure> {
+    plan.config.as_ref().ok_or_else(|| {
+        Failure::bad_input(format!(
+            "{name}: the plan has no section `config`; expected the output of `config-spec VMLINUX --advise`"
+        ))
+    })
 }
 
 /// Returns the text without characters that would begin another line of a configuration.
@@ -99,9 +134,16 @@ mod tests {
              "keeps": {"text": 12345, "data": 60, "bss": 4, "init": 80}, "ran": ["pps_init"], "rebuilds": 0,
              "evidence": "trace"},
             {"name": "TIMERFD\nCONFIG_X=y", "set": "n", "class": "idle", "with": [], "objects": ["fs/timerfd.o"],
-             "keeps": {"text": 10, "data": 0, "bss": 0, "init": 0}, "ran": [], "rebuilds": 0, "evidence": "trace"}]}}"#;
+             "keeps": {"text": 10, "data": 0, "bss": 0, "init": 0}, "ran": [], "rebuilds": 0, "evidence": "trace"},
+            {"name": "EPOLL", "set": "n", "class": "init-only", "with": [], "objects": ["fs/eventpoll.o"],
+             "keeps": {"text": 9, "data": 0, "bss": 0, "init": 0}, "ran": [], "rebuilds": 0, "evidence": "trace",
+             "tried": "fails"}],
+            "joint": {"with": ["CRC"], "objects": ["lib/crc.o"],
+                      "keeps": {"text": 12400, "data": 60, "bss": 4, "init": 80}, "rebuilds": 2}}}"#;
         let plan = Plan::parse(text, "p").unwrap();
         let expected = "# Options of Linux 6.12.117 that the traced system does not use.\n\
+            # 3 options together keep 12,464 bytes and 80 of init; a build compiles 2 other objects again; only \
+            together they turn off CRC.\n\
             # init-only: pps_init ran, and nothing afterwards; keeps 12,409 bytes and 80 of init; with NTP_PPS\n\
             # CONFIG_PPS is not set\n\
             # idle: nothing of it ran; keeps 10 bytes\n\

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Args, Parser, Subcommand};
 
 /// Lists the options of a kernel's configuration and their cost, and finds the ones that a device can turn off
 ///
@@ -14,6 +14,8 @@ use clap::Parser;
 #[derive(Parser, Debug)]
 #[command(
     version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
     after_help = "\
 Examples:
   config-spec build/vmlinux
@@ -28,6 +30,8 @@ Examples:
       propose options to turn off, but no driver of a device in the file
   config-spec --fragment advice.json >trim.config
       write the proposal for scripts/kconfig/merge_config.sh
+  config-spec try advice.json --build build -o trimmed --test 'boot-test \"$1\"/arch/x86/boot/bzImage'
+      build the kernel without these options, and keep those without which the test fails
 
 Exit status:
   0  success
@@ -35,6 +39,10 @@ Exit status:
   2  usage error or bad input"
 )]
 pub struct Arguments {
+    /// The subcommand, if one is given
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
     /// The kernel, in the directory where it was built
     #[arg(required_unless_present = "fragment")]
     pub vmlinux: Option<PathBuf>,
@@ -75,4 +83,44 @@ pub struct Arguments {
     /// The output file
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub output: PathBuf,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Build the kernel without the proposed options, test it, and find the options that must stay
+    ///
+    /// Copies the build directory, turns the options of the plan's section `config` off, and builds the kernel and its
+    /// modules again. If the test fails, halving finds the options without which it does, and these stay. OUT becomes
+    /// the build directory of a kernel that passed the test, and has the plan with the results as advice.json.
+    Try(TryArguments),
+}
+
+/// The arguments of `try`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status:
+  0  success: OUT is the build directory of a kernel that passes the test
+  1  the job failed: the kernel could not be configured, or a file could not be written; there is no OUT
+  2  usage error or bad input, such as a test that also fails with all options; there is no OUT")]
+pub struct TryArguments {
+    /// The plan with the advice; `-` is standard input
+    pub plan: PathBuf,
+
+    /// The directory where the kernel was built; it is only read
+    #[arg(long, value_name = "DIR")]
+    pub build: PathBuf,
+
+    /// The new build directory
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// The test, for `sh -c`, with the build directory as $1. Exit status as for `git bisect run`: 0 passes, 125 cannot
+    /// be tested, 126 and 127 end the search, any other fails
+    #[arg(long, value_name = "COMMAND")]
+    pub test: String,
+
+    /// A variable for make, such as KCFLAGS=-g; ARCH and CROSS_COMPILE are found from the build
+    #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
+    pub make: Vec<String>,
 }

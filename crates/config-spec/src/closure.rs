@@ -47,7 +47,7 @@ pub fn find(conf: &Conf<'_>, kconfig: &str, options: &[&str]) -> Result<Closures
         conf.check()?;
         let shared = Mutex::new((std::mem::take(&mut known), 0));
         missing.par_iter().try_for_each(|option| {
-            let closure = conf.closure(&[option])?;
+            let closure = conf.closure(option)?;
             progress.advance(1);
             if let Ok(mut shared) = shared.lock() {
                 let (known, count) = &mut *shared;

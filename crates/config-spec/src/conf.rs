@@ -89,14 +89,21 @@ impl<'a> Conf<'a> {
         )))
     }
 
-    /// Returns the changes when options are set to `n`; `None` if one of them stays.
+    /// Returns the changes when an option is set to `n`; `None` if it stays.
     ///
     /// # Errors
     /// Bad input if Kconfig rejects its files.
-    pub fn closure(&self, options: &[&str]) -> Result<Option<Closure>, Failure> {
-        let config = self.answer(&without(&self.tree.text, options))?;
-        let are_off = options.iter().all(|option| config.value(option).is_empty());
-        Ok(are_off.then(|| self.tree.config.changes(&config)))
+    pub fn closure(&self, option: &str) -> Result<Option<Closure>, Failure> {
+        let changes = self.changes(&[option])?;
+        Ok(changes.get(option).is_some_and(String::is_empty).then_some(changes))
+    }
+
+    /// Returns the changes when options are set to `n`. Some of them may stay.
+    ///
+    /// # Errors
+    /// Bad input if Kconfig rejects its files.
+    pub fn changes(&self, options: &[&str]) -> Result<Closure, Failure> {
+        Ok(self.tree.config.changes(&self.answer(&without(&self.tree.text, options))?))
     }
 
     /// Returns the configuration that Kconfig makes of a `.config`, from the server if there is one.
@@ -178,10 +185,7 @@ mod tests {
         without.server.lock().expect("a lock").set(None).unwrap_or_else(|_| panic!("a server"));
         with.check().expect("the same configuration");
         for option in ["NET", "TIMERFD", "CRC32", "PERF_EVENTS_INTEL_UNCORE", "BLOCK"] {
-            assert_eq!(
-                with.closure(&[option]).expect("an answer"),
-                without.closure(&[option]).expect("an answer")
-            );
+            assert_eq!(with.closure(option).expect("an answer"), without.closure(option).expect("an answer"));
         }
         // The server keeps nothing of the questions before.
         with.check().expect("the same configuration");

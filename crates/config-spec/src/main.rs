@@ -8,8 +8,9 @@ off.
 - `mentions`: the objects that a rebuild compiles, by the records of fixdep;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
-- `survey`: all of these together, a row for each option;
-- `print`, `explain`, `advise`: the output.
+- `survey`, `joint`: all of these together, a row for each option; the proposed options together;
+- `print`, `explain`, `advise`: the output;
+- `trial`, `trimmed`: kernels that are built without the proposed options, and tested.
 */
 
 mod advise;
@@ -25,6 +26,7 @@ mod explain;
 mod functions;
 mod gates;
 mod hardware;
+mod joint;
 mod kconfig;
 mod kernel;
 mod lines;
@@ -35,6 +37,8 @@ mod references;
 mod server;
 mod survey;
 mod tree;
+mod trial;
+mod trimmed;
 mod variables;
 
 use std::io::Write;
@@ -47,14 +51,14 @@ use kcli::{
 use kelf::{KernelBuild, Program};
 use kplan::{Coverage, Plan};
 
-use arguments::Arguments;
+use arguments::{Arguments, Command};
 use classes::Ran;
 use conf::Conf;
 use gates::Gates;
 use hardware::Hardware;
 use kconfig::Definitions;
 use kernel::Kernel;
-use survey::{Facts, Row};
+use survey::{Facts, Measure, Row};
 use tree::Tree;
 
 fn main() -> ExitCode {
@@ -62,6 +66,9 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
+    if let Some(Command::Try(arguments)) = &arguments.command {
+        return trial::run(arguments);
+    }
     if let Some(path) = &arguments.fragment {
         let text = advise::fragment(&read_plan(path)?, &input_name(path))?;
         let mut output = Output::create(&arguments.output)?;
@@ -126,7 +133,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         ran: ran.as_ref(),
         hardware: hardware.as_ref(),
     };
-    let rows = survey::rows(&facts, &closures);
+    let measure = Measure::new(&facts);
+    let rows = measure.rows(&closures);
+    let joint = match &conf {
+        Some(conf) if arguments.advise => Some(joint::judge(&measure, conf, &rows)?),
+        _ => None,
+    };
     drop(progress);
     if let Some(name) = &arguments.explain {
         let name = name.strip_prefix("CONFIG_").unwrap_or(name);
@@ -139,9 +151,12 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         return Ok(output.commit()?);
     }
     let release = release(&build);
-    match plan.filter(|_| arguments.advise) {
-        Some(mut plan) => {
-            plan.config = Some(advise::section(&rows, &release, build_id));
+    let mut summary = None;
+    match plan.zip(joint) {
+        Some((mut plan, joint)) => {
+            let advice = advise::section(joint, &release, build_id);
+            summary = advise::summary(&advice);
+            plan.config = Some(advice);
             plan.write(&mut output)?;
         }
         None if arguments.json => print::json(&rows, &gates, &release, !arguments.quick, &mut output)?,
@@ -150,6 +165,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     output.commit()?;
     // Not before: a failure has no other message than its error.
     note(&rows, &gates);
+    if let Some(summary) = summary {
+        eprintln!("config-spec: {summary}");
+    }
     Ok(())
 }
 

@@ -75,15 +75,20 @@ impl Row {
         if let Some(device) = &self.device {
             return Err(format!("the target has a device that it drives: {device}"));
         }
-        match (class, self.handlers) {
-            (UseClass::Idle | UseClass::InitOnly, _) => Ok(()),
-            (UseClass::HooksOnly, Handled::RuledOut) => Ok(()),
-            (UseClass::HooksOnly, Handled::Maybe) => Err("programs may make its system calls".to_owned()),
-            (UseClass::HooksOnly, Handled::No) => {
-                Err("other code calls it, and no system call shows that it is unused".to_owned())
-            }
-            (UseClass::Used, _) => Err("its functions ran".to_owned()),
+        advice(class, self.handlers)
+    }
+}
+
+/// Whether code with this use and these system calls may go. Otherwise the reason, for people.
+fn advice(class: UseClass, handlers: Handled) -> Result<(), String> {
+    match (class, handlers) {
+        (UseClass::Idle | UseClass::InitOnly, _) => Ok(()),
+        (UseClass::HooksOnly, Handled::RuledOut) => Ok(()),
+        (UseClass::HooksOnly, Handled::Maybe) => Err("programs may make its system calls".to_owned()),
+        (UseClass::HooksOnly, Handled::No) => {
+            Err("other code calls it, and no system call shows that it is unused".to_owned())
         }
+        (UseClass::Used, _) => Err("its functions ran".to_owned()),
     }
 }
 
@@ -120,22 +125,10 @@ pub fn quick_closures(candidates: &[&str]) -> Closures {
     candidates.iter().map(alone).collect()
 }
 
-/// Returns the rows of all options that have a closure, those that keep most first.
-pub fn rows(facts: &Facts<'_>, closures: &Closures) -> Vec<Row> {
-    let measure = Measure::new(facts);
-    let off: Vec<(&String, &Closure)> =
-        closures.iter().filter_map(|(name, closure)| Some((name, closure.as_ref()?))).collect();
-    let mut rows: Vec<Row> = off.into_par_iter().map(|(name, closure)| measure.row(name, closure)).collect();
-    rows.sort_by_key(|row| {
-        let bytes = |bytes: KeptBytes| std::cmp::Reverse((bytes.resident(), bytes.init));
-        (bytes(row.keeps), bytes(row.contents), row.name.clone())
-    });
-    rows
-}
-
 /// Everything that rows share.
-struct Measure<'a> {
-    facts: &'a Facts<'a>,
+pub struct Measure<'a> {
+    /// The facts.
+    pub facts: &'a Facts<'a>,
     contents: BTreeMap<&'a str, KeptBytes>,
     built: Costs<'a>,
     after: Option<Costs<'a>>,
@@ -146,7 +139,8 @@ struct Measure<'a> {
 }
 
 impl<'a> Measure<'a> {
-    fn new(facts: &'a Facts<'a>) -> Measure<'a> {
+    /// Prepares the graphs for measurements.
+    pub fn new(facts: &'a Facts<'a>) -> Measure<'a> {
         let kernel = facts.kernel;
         Measure {
             facts,
@@ -160,6 +154,46 @@ impl<'a> Measure<'a> {
         }
     }
 
+    /// Returns the rows of all options that have a closure, those that keep most first.
+    pub fn rows(&self, closures: &Closures) -> Vec<Row> {
+        let off: Vec<(&String, &Closure)> =
+            closures.iter().filter_map(|(name, closure)| Some((name, closure.as_ref()?))).collect();
+        let mut rows: Vec<Row> = off.into_par_iter().map(|(name, closure)| self.row(name, closure)).collect();
+        rows.sort_by_key(|row| {
+            let bytes = |bytes: KeptBytes| std::cmp::Reverse((bytes.resident(), bytes.init));
+            (bytes(row.keeps), bytes(row.contents), row.name.clone())
+        });
+        rows
+    }
+
+    /// Returns the bytes that the kernel keeps only because of some objects, as built and after the passes.
+    pub fn kept(&self, objects: &[&str]) -> (KeptBytes, Option<KeptBytes>) {
+        if objects.is_empty() {
+            return (KeptBytes::default(), self.after.as_ref().map(|_| KeptBytes::default()));
+        }
+        (self.built.of_objects(objects), self.after.as_ref().map(|after| after.of_objects(objects)))
+    }
+
+    /// Returns the objects that a build without some objects compiles again after changes of the configuration.
+    pub fn rebuilds(&self, changes: &Closure, objects: &[&str]) -> Vec<&str> {
+        self.mentions.of(changes.keys().map(String::as_str), objects)
+    }
+
+    /// Returns the reason to keep some of the objects that go together, if there is one; for people.
+    pub fn objection(&self, objects: &[&str], together: &[&str]) -> Option<String> {
+        if objects.is_empty() {
+            return None;
+        }
+        if let Some(device) = self.device(objects) {
+            return Some(format!("the target has a device that it drives: {device}"));
+        }
+        if !objects.iter().any(|object| self.with_code.contains(object)) {
+            return Some("its objects hold no code, and traces show nothing about data".to_owned());
+        }
+        let ran = self.facts.ran.map(|ran| ran.in_objects(objects)).unwrap_or_default();
+        advice(classes::class(&ran, together), self.handled(objects)).err()
+    }
+
     fn row(&self, name: &str, changes: &Closure) -> Row {
         let Facts { tree, definitions, gates, ran, .. } = self.facts;
         let others = |wanted: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
@@ -169,14 +203,9 @@ impl<'a> Measure<'a> {
         let with = others(&|other, new| tree.config.is_enabled(other) && new.is_empty());
         let instead = others(&|other, new| tree.config.value(other).is_empty() && new == "y");
         let objects = gates.removed_by(&tree.config.with(changes));
-        let rebuilds = self.mentions.of(changes.keys().map(String::as_str), &objects);
+        let rebuilds = self.rebuilds(changes, &objects);
         let functions = ran.map(|ran| ran.in_objects(&objects)).unwrap_or_default();
-        let (keeps, after) = match objects.is_empty() {
-            true => (KeptBytes::default(), self.after.as_ref().map(|_| KeptBytes::default())),
-            false => {
-                (self.built.of_objects(&objects), self.after.as_ref().map(|after| after.of_objects(&objects)))
-            }
-        };
+        let (keeps, after) = self.kept(&objects);
         Row {
             name: name.to_owned(),
             prompt: definitions.options.get(name).and_then(|found| found.prompt.clone()).unwrap_or_default(),

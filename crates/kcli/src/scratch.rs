@@ -59,16 +59,17 @@ impl ScratchDir {
         Ok(ScratchDir { dir: Some(dir) })
     }
 
-    /// Gives the directory another name, which it keeps: neither dropping nor a signal removes it.
+    /// Moves `part`, the directory or something in it, to another name, and removes the rest. A signal that comes
+    /// meanwhile removes all or only the rest.
     ///
     /// # Errors
-    /// The errors of the file system. Then the directory is removed.
-    pub fn keep(mut self, name: &Path) -> io::Result<()> {
+    /// The errors of the file system. Then everything is removed.
+    pub fn keep(mut self, part: &Path, name: &Path) -> io::Result<()> {
         let mut registry = registry();
         let Some(dir) = self.dir.take() else { return Ok(()) };
         let path = dir.path().to_path_buf();
-        let renamed = fs::rename(&path, name);
-        if renamed.is_ok() {
+        let renamed = fs::rename(part, name);
+        if renamed.is_ok() && part == path {
             let _ = dir.keep();
         }
         registry.directories.retain(|other| *other != path);
@@ -222,7 +223,8 @@ mod tests {
         let parent = tempfile::tempdir().expect("a directory");
         let scratch = ScratchDir::new_in(parent.path(), "scratch-").expect("a directory");
         fs::write(scratch.path().join("file"), "text").expect("a file");
-        scratch.keep(&parent.path().join("kept")).expect("another name");
+        let path = scratch.path().to_path_buf();
+        scratch.keep(&path, &parent.path().join("kept")).expect("another name");
         assert!(parent.path().join("kept/file").exists());
         assert_eq!(fs::read_dir(parent.path()).expect("a directory").count(), 1);
     }

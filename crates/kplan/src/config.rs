@@ -17,6 +17,37 @@ pub struct ConfigAdvice {
     pub build_id: Option<String>,
     /// The proposed options, those that keep most bytes first.
     pub options: Vec<OptionAdvice>,
+    /// The effect of all proposed options together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joint: Option<JointAdvice>,
+    /// Options that could be proposed alone, but stay because of what they turn off together with others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<KeptOption>,
+}
+
+/// The effect of all proposed options together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JointAdvice {
+    /// The options that Kconfig turns off only if several of the proposed ones are off, by name.
+    pub with: Vec<String>,
+    /// The objects that the kernel lacks only if several of the proposed options are off.
+    pub objects: Vec<String>,
+    /// The bytes that the kernel keeps only because of all objects of the proposed options.
+    pub keeps: KeptBytes,
+    /// The same after the passes of the plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<KeptBytes>,
+    /// The number of other objects that a build compiles again.
+    pub rebuilds: u64,
+}
+
+/// An option that stays.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptOption {
+    /// Its name.
+    pub name: String,
+    /// The reason, for people.
+    pub reason: String,
 }
 
 /// A proposed change of one option.
@@ -43,6 +74,19 @@ pub struct OptionAdvice {
     pub rebuilds: u64,
     /// The facts that the class rests on.
     pub evidence: Evidence,
+    /// The result of a test of the kernel without it, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tried: Option<Tried>,
+}
+
+/// The result of the test of a kernel without an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Tried {
+    /// The test passes.
+    Passes,
+    /// The test fails, so the option has to stay.
+    Fails,
 }
 
 /// A proposed value of an option.

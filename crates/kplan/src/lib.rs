@@ -62,7 +62,9 @@ mod syscalls;
 
 pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock, MovedInstruction};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
-pub use config::{ConfigAdvice, Evidence, KeptBytes, OptionAdvice, OptionValue, UseClass};
+pub use config::{
+    ConfigAdvice, Evidence, JointAdvice, KeptBytes, KeptOption, OptionAdvice, OptionValue, Tried, UseClass,
+};
 pub use contents::{ChainLink, Contents, Item, ItemKind, MemoryClass};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Reads, Run};
 pub use document::Error;

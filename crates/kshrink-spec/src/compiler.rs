@@ -62,7 +62,7 @@ impl KernelCompiler {
     /// Returns what precedes `gcc` in the compiler's name, as make's variable CROSS_COMPILE has it; `None` for the
     /// compiler of this machine, and for others.
     pub fn prefix(&self) -> Option<&str> {
-        self.words[0].strip_suffix("gcc").filter(|prefix| prefix.ends_with('-'))
+        kbuild::cross_compile(&self.words[0])
     }
 
     /// Compiles units that include headers, all with further flags. Returns objects with names for messages.
