@@ -98,7 +98,7 @@ fn advice_becomes_a_fragment() {
     assert_eq!(proposed(&fixture.json(line)), ["AIO", "WATCHDOG"]);
     let fragment = fixture.command("--fragment all.json").succeed().text();
     let lines: Vec<&str> = fragment.lines().collect();
-    assert_eq!(lines.len(), 11, "{fragment}");
+    assert_eq!(lines.len(), 12, "{fragment}");
     let card = lines.iter().position(|line| *line == "# CONFIG_CARD is not set").expect("the option");
     assert!(lines[card - 1].starts_with("# init-only: card_init ran"), "{fragment}");
     assert!(lines[card - 1].ends_with("with CARD_LED"), "{fragment}");

@@ -130,14 +130,16 @@ fn list(build: &Path, inside: &Path, entries: &mut Vec<Entry>) -> io::Result<()>
 ///
 /// - Members of `vmlinux.a`, which the rewritten object replaces, unless a library has them too.
 /// - What the link makes again: `vmlinux` and `vmlinux.o`.
-/// - Modules and their objects, which `.mod` files list (scripts/Makefile.build).
+/// - Modules and their objects, which `.mod` files list (scripts/Makefile.build). With `CONFIG_TRIM_UNUSED_KSYMS`, the
+///   link reads them to find the exports that they use (scripts/mod/modpost.c).
 struct Unread(FxHashSet<PathBuf>);
 
 impl Unread {
     fn of(build: &KernelBuild, entries: &[Entry]) -> Result<Unread, Failure> {
         let mut unread = FxHashSet::default();
         unread.extend(["vmlinux", "vmlinux.o", "vmlinux.unstripped"].map(PathBuf::from));
-        for Entry { path, .. } in entries {
+        let reads_modules = build.is_enabled("CONFIG_TRIM_UNUSED_KSYMS");
+        for Entry { path, .. } in entries.iter().filter(|_| !reads_modules) {
             let name = path.to_string_lossy();
             if name.ends_with(".ko") || name.ends_with(".mod.o") {
                 unread.insert(path.clone());

@@ -54,6 +54,8 @@ impl<'b> Make<'b> {
         prefix: Option<&str>,
     ) -> Result<Make<'b>, Failure> {
         let mut recorded = recorded_identity(&build.dir);
+        // With CC=PREFIXgcc alone, the other tools have no prefix.
+        let prefix = prefix.filter(|prefix| archived_by(build, &format!("{prefix}ar")));
         recorded.extend(prefix.map(|prefix| ("CROSS_COMPILE", prefix.to_owned())));
         let inputs = match copy.content {
             Content::Link => inputs(build)?,
@@ -230,6 +232,13 @@ fn recorded_identity(dir: &Path) -> Vec<(&'static str, String)> {
     }
     identity.retain(|(_, value)| !value.is_empty());
     identity
+}
+
+/// Whether a program of this name made the archive that is linked whole, according to its record.
+fn archived_by(build: &KernelBuild, program: &str) -> bool {
+    let name = build.archive.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let record = fs::read_to_string(build.dir.join(format!(".{name}.cmd"))).unwrap_or_default();
+    record.split_whitespace().any(|word| word == program)
 }
 
 /// Returns the variable CROSS_COMPILE for a compiler: the part of its name before `gcc`. `None` for the compiler of this
