@@ -53,7 +53,7 @@ fn kernel_without_proposed_options_serves() {
         test.passes(&scenario, &kernel, &[]);
         let before = test.console(&kernel);
         let config = configuration(&kernel.build);
-        let mut plan = advice(test, &scenario, &kernel);
+        let plan = advice(test, &scenario, &kernel);
         assert_eq!(configuration(&kernel.build), config);
         let (_, result) = tried(test, &kernel, &scenario, &plan);
         let options = result["config"]["options"].as_array().expect("options");
