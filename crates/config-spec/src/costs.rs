@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
-use kcfg::graph::{Graph, NodeKind};
+use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use kelf::Program;
 use kopt::retained::Removals;
@@ -68,10 +68,7 @@ impl<'g> Costs<'g> {
         let mut bytes = KeptBytes::default();
         for id in self.removals.without(&own) {
             let size = u64::from(self.graph.size_with_branch(id));
-            let is_code = match &self.graph.node(id).kind {
-                NodeKind::Block(_) => true,
-                NodeKind::Chunk(chunk) => chunk.code,
-            };
+            let is_code = self.graph.is_code(id);
             let section = self.graph.section_of(id);
             add(&mut bytes, kind(&section.name, is_code, section.kind != SHT_NOBITS), size);
         }

@@ -21,7 +21,7 @@ and finer splitting of data whose references are gone.
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
-use kcfg::graph::{Graph, NodeKind};
+use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -42,13 +42,9 @@ pub struct Retained {
 impl Retained {
     fn of_node(graph: &Graph, id: NodeId) -> Retained {
         let bytes = u64::from(graph.size_with_branch(id));
-        let is_code = match &graph.node(id).kind {
-            NodeKind::Block(_) => true,
-            NodeKind::Chunk(chunk) => chunk.code,
-        };
         let is_init = graph.section_of(id).name.starts_with(".init");
         let when = |holds| if holds { bytes } else { 0 };
-        Retained { bytes, code: when(is_code), init: when(is_init) }
+        Retained { bytes, code: when(graph.is_code(id)), init: when(is_init) }
     }
 
     fn add(&mut self, other: Retained) {

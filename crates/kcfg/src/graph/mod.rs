@@ -101,6 +101,14 @@ impl Graph {
         self.node(id).origin().map_or(0, |origin| origin.branch_len)
     }
 
+    /// Whether a node holds instructions.
+    pub fn is_code(&self, id: NodeId) -> bool {
+        match &self.node(id).kind {
+            NodeKind::Block(_) => true,
+            NodeKind::Chunk(chunk) => chunk.code,
+        }
+    }
+
     /// Returns the size in bytes, including the final branch of a block with its length in the input. Excludes padding.
     pub fn size_with_branch(&self, id: NodeId) -> u32 {
         self.node(id).size + self.branch_len(id)

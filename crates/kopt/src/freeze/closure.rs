@@ -272,7 +272,7 @@ impl Search<'_> {
                     EdgeKind::Data if self.graph.is_among_code(to) => {
                         targets.extend(self.held_by_literal(to))
                     }
-                    EdgeKind::Data if !is_code(self.graph, to) => {}
+                    EdgeKind::Data if !self.graph.is_code(to) => {}
                     _ => targets.push(to),
                 }
             });
@@ -300,14 +300,14 @@ impl Search<'_> {
             _ => return Vec::new(),
         }
         let addresses = graph.refs_of(entry).iter().filter(|reference| reference.role == Role::Address);
-        addresses.filter_map(|to| graph.resolve_node(to.target)).filter(|&to| is_code(graph, to)).collect()
+        addresses.filter_map(|to| graph.resolve_node(to.target)).filter(|&to| graph.is_code(to)).collect()
     }
 
     /// The code whose address a literal holds.
     fn held_by_literal(&self, literal: NodeId) -> impl Iterator<Item = NodeId> {
         let refs = self.graph.refs_of(literal).iter().filter(|reference| reference.role == Role::Address);
         refs.filter_map(|reference| self.graph.resolve_node(reference.target))
-            .filter(|&to| is_code(self.graph, to))
+            .filter(|&to| self.graph.is_code(to))
     }
 
     /// Whether code ends in a call or jump through a pointer, or may do so on a condition.
@@ -361,7 +361,7 @@ impl Search<'_> {
         let mut users: FxHashSet<FunctionId> = FxHashSet::default();
         for id in graph.node_ids() {
             let node = graph.node(id);
-            if node.align >= PAGE_SIZE && !is_code(graph, id) {
+            if node.align >= PAGE_SIZE && !graph.is_code(id) {
                 self.pin(id, Reason::Physical, None);
             }
             if let (NodeKind::Block(block), Some(callee)) = (&node.kind, callee_of(graph, id))
@@ -388,13 +388,5 @@ impl Search<'_> {
                 self.pin_data(block, Reason::Physical);
             }
         }
-    }
-}
-
-/// Whether a node holds instructions.
-pub(super) fn is_code(graph: &Graph, id: NodeId) -> bool {
-    match &graph.node(id).kind {
-        NodeKind::Block(_) => true,
-        NodeKind::Chunk(chunk) => chunk.code,
     }
 }

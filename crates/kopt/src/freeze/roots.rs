@@ -8,7 +8,6 @@ use kcfg::graph::{Graph, Role, SymbolPlace, Target, Terminator};
 use kcfg::index::{FunctionId, NodeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::closure::is_code;
 use super::marks::{Mark, Reach, What};
 use super::variables::Variables;
 
@@ -25,7 +24,7 @@ impl Roots<'_> {
     pub(super) fn of(&self, mark: &Mark, cuts: &mut FxHashSet<NodeId>) -> Vec<NodeId> {
         let functions = &self.functions;
         let graph = self.graph;
-        let code = |id: &NodeId| is_code(graph, *id) && graph.node(*id).live;
+        let code = |id: &NodeId| graph.is_code(*id) && graph.node(*id).live;
         let entries = match mark.what {
             What::Function(names) => functions.named(names),
             What::GivenTo(names) => self.given_to(&functions.named(names)),
@@ -87,8 +86,8 @@ impl Roots<'_> {
         let listed = graph
             .node_ids()
             .filter(|&id| sections.split('|').any(|name| *graph.section_of(id).name == *name));
-        let operations = listed.flat_map(refs).filter(|&to| !is_code(graph, to)).flat_map(refs);
-        operations.filter(|&to| is_code(graph, to) && graph.node(to).live).collect()
+        let operations = listed.flat_map(refs).filter(|&to| !graph.is_code(to)).flat_map(refs);
+        operations.filter(|&to| graph.is_code(to) && graph.node(to).live).collect()
     }
 
     /// The blocks of a function that run before it calls one of these, directly or through a pointer in data; none if
@@ -146,7 +145,7 @@ pub(super) fn callee_of(graph: &Graph, id: NodeId) -> Option<NodeId> {
 /// The hand-written code.
 pub(super) fn hand_written(graph: &Graph) -> impl Iterator<Item = NodeId> {
     let opaque = graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN);
-    opaque.map(|opaque| opaque.node).filter(|&node| is_code(graph, node))
+    opaque.map(|opaque| opaque.node).filter(|&node| graph.is_code(node))
 }
 
 /// Whether a path of an object, or of a member of an archive, ends in this path.
@@ -168,7 +167,7 @@ impl<'g> Functions<'g> {
         let mut by_name: FxHashMap<&str, Vec<NodeId>> = FxHashMap::default();
         for symbol in &graph.symbols {
             let SymbolPlace::Node(node, _) = symbol.place else { continue };
-            if is_code(graph, node) && graph.node(node).live {
+            if graph.is_code(node) && graph.node(node).live {
                 let name = symbol.name.split('.').next().unwrap_or_default();
                 by_name.entry(name).or_default().push(node);
             }

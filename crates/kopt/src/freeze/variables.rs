@@ -9,8 +9,6 @@ use kelf::Machine;
 use kisa::MemoryOperand;
 use rustc_hash::FxHashMap;
 
-use super::closure::is_code;
-
 /// The variables of a graph.
 pub struct Variables<'g> {
     graph: &'g Graph,
@@ -78,7 +76,7 @@ impl<'g> Variables<'g> {
     /// The code whose address a part holds.
     pub fn code_of_part<'p>(&'p self, part: &'p Part) -> impl Iterator<Item = NodeId> + 'p {
         let targets = self.addresses(part).filter_map(|reference| self.graph.resolve_node(reference.target));
-        targets.filter(|&to| is_code(self.graph, to))
+        targets.filter(|&to| self.graph.is_code(to))
     }
 
     /// The references in a part that are addresses.
@@ -90,7 +88,7 @@ impl<'g> Variables<'g> {
     /// Returns the data node that a reference leads to, and the offset in bytes in it.
     fn place(&self, reference: &Ref) -> Option<(NodeId, i64)> {
         let (node, inside) = self.graph.resolve(reference.target)?;
-        (!is_code(self.graph, node)).then(|| (node, i64::from(inside) + reference.addend))
+        (!self.graph.is_code(node)).then(|| (node, i64::from(inside) + reference.addend))
     }
 
     /// Returns the variable that contains an offset in bytes. `None` on ARM, where compilers reach several variables

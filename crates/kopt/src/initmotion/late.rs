@@ -18,7 +18,7 @@ function or its data is late as a whole if a part of it is.
 
 use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
-use kcfg::graph::{Graph, Life, NodeKind, Role, Section};
+use kcfg::graph::{Graph, Life, Role, Section};
 use kcfg::index::NodeId;
 use kcfg::special::Rule;
 
@@ -100,7 +100,7 @@ impl Finder<'_> {
             let Some(to) = graph.resolve_node(reference.target) else { continue };
             let stays_here = keeps_to_itself[number];
             // Static keys and the like. Control enters code only if the site is late.
-            let of_entry = reference.role == Role::Address && !is_code(graph, to);
+            let of_entry = reference.role == Role::Address && !graph.is_code(to);
             let is_entry = graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);
             if graph.takes_address(id, reference) && !stays_here || is_entry && of_entry {
                 self.mark(to);
@@ -136,13 +136,6 @@ impl Finder<'_> {
             next.into_iter().for_each(|to| self.mark(to));
         }
         self.late
-    }
-}
-
-fn is_code(graph: &Graph, id: NodeId) -> bool {
-    match &graph.node(id).kind {
-        NodeKind::Block(_) => true,
-        NodeKind::Chunk(chunk) => chunk.code,
     }
 }
 
