@@ -110,7 +110,10 @@ static void __init __nocfi split(unsigned long pair)
 		value + PTRS_PER_PTE / 2 * sizeof(pte_t));
 }
 
-/* Splits the pairs of sections in which the protection changes, before there are processes and other processors. */
+/*
+ * Splits the pairs of sections in which the protection changes, before there are processes and other processors. By this
+ * symbol, kelf knows a kernel with such page tables.
+ */
 void __init kshrink_split_sections(void)
 {
 	const unsigned long bounds[] = {

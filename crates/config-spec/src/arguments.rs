@@ -8,9 +8,9 @@ use clap::{Args, Parser, Subcommand};
 ///
 /// Reads the kernel's build, found from the path of its vmlinux, and the source tree that it was built from. Prints a
 /// table of the options that can be set to n. It has the bytes that the kernel keeps only because of each option, the
-/// number of options that Kconfig turns off with it, and the number of objects that a rebuild compiles. A plan with traces (`coverage`) adds the class of each option:
-/// whether its code ran, and how. The kernel's own scripts/kconfig/conf decides which options go together; this takes
-/// a few minutes the first time, and is cached by configuration.
+/// number of options that Kconfig turns off with it, and the number of objects that a rebuild compiles. A plan with
+/// traces (`coverage`) adds the class of each option: whether its code ran, and how. The kernel's own Kconfig decides
+/// which options go together. This takes some seconds the first time, and is cached by configuration.
 #[derive(Parser, Debug)]
 #[command(
     version,

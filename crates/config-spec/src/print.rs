@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use kcli::{Failure, Output, Table, human};
-use kplan::KeptBytes;
 use serde_json::{Value, json};
 
 use crate::gates::Gates;
@@ -68,13 +67,13 @@ fn option(row: &Row, gates: &Gates, closures: bool) -> Value {
         "with": closures.then_some(&row.with),
         "instead": closures.then_some(&row.instead),
         "objects": row.objects.iter().map(object).collect::<Vec<_>>(),
-        "contents": bytes(row.contents),
-        "keeps": bytes(row.keeps),
+        "contents": row.contents,
+        "keeps": row.keeps,
         "rebuilds": row.rebuilds.len(),
     });
     let mut set = |key: &str, field: Value| value[key] = field;
     if let Some(after) = row.after {
-        set("after", bytes(after));
+        set("after", json!(after));
     }
     match &row.class {
         Ok(class) => {
@@ -92,8 +91,4 @@ fn option(row: &Row, gates: &Gates, closures: bool) -> Value {
         set("device", json!(device));
     }
     value
-}
-
-fn bytes(bytes: KeptBytes) -> Value {
-    json!(bytes)
 }

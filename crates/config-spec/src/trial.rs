@@ -136,7 +136,7 @@ impl<'a> Tries<'a> {
             |set| with_others(options, rest, set),
             |set| Ok::<_, Failure>(self.trial(&off(set))?.verdict),
         )?;
-        // Several that only together make the test fail: one has to stay, the one that keeps the fewest bytes.
+        // If several options make the test fail only together, the option that keeps the fewest bytes stays.
         let cannot_be_separated = found.iter().find(|alternatives| alternatives.len() > 1);
         let cheapest = found.iter().flatten().min_by_key(|&&number| options[rest[number]].keeps.resident());
         let stay: Vec<usize> = match cannot_be_separated {
@@ -148,9 +148,8 @@ impl<'a> Tries<'a> {
                 "the test fails without reason: no option that makes it fail was found",
             ));
         }
-        for &number in rest {
-            let off =
-                with_others(options, rest, &[rest.iter().position(|&other| other == number).unwrap_or(0)]);
+        for (position, &number) in rest.iter().enumerate() {
+            let off = with_others(options, rest, &[position]);
             if off.ones().any(|position| stay.contains(&rest[position])) {
                 self.must_stay.grow_and_insert(number);
                 self.progress.note(format!("{} stays", options[number].name));
@@ -175,7 +174,7 @@ impl<'a> Tries<'a> {
     }
 }
 
-/// Adds to a set of positions in `rest` those of options that go with the options of the set.
+/// Returns a set of positions in `rest`, with the positions of the options that Kconfig turns off with them.
 fn with_others(options: &[OptionAdvice], rest: &[usize], set: &[usize]) -> FixedBitSet {
     let goes = |position: usize| {
         set.iter().any(|&of| position == of || options[rest[of]].with.contains(&options[rest[position]].name))

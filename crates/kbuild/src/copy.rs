@@ -138,8 +138,8 @@ impl Unread {
     fn of(build: &KernelBuild, entries: &[Entry]) -> Result<Unread, Failure> {
         let mut unread = FxHashSet::default();
         unread.extend(["vmlinux", "vmlinux.o", "vmlinux.unstripped"].map(PathBuf::from));
-        let reads_modules = build.is_enabled("CONFIG_TRIM_UNUSED_KSYMS");
-        for Entry { path, .. } in entries.iter().filter(|_| !reads_modules) {
+        let modules = if build.is_enabled("CONFIG_TRIM_UNUSED_KSYMS") { &[] } else { entries };
+        for Entry { path, .. } in modules {
             let name = path.to_string_lossy();
             if name.ends_with(".ko") || name.ends_with(".mod.o") {
                 unread.insert(path.clone());

@@ -38,7 +38,8 @@ pub struct Make<'b> {
     copy: BuildCopy,
     /// The variables that the build has recorded. The user's take precedence.
     recorded: Vec<(&'static str, String)>,
-    /// If the copy is for a link, its existing inputs, relative to the build directory: the objects of the kernel and their archive.
+    /// If the copy is for a link, its existing inputs, relative to the build directory: the objects of the kernel and
+    /// their archive.
     inputs: FxHashSet<PathBuf>,
 }
 

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use kcli::Failure;
-use kelf::KernelBuild;
-
 use kcli::scratch::last_lines;
+use kelf::KernelBuild;
 
 /// The object whose recorded command is used; every kernel has it.
 const MODEL: &str = "init/main.o";

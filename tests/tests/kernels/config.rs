@@ -6,17 +6,11 @@ use std::time::Duration;
 use kshrink_tests::{Kernel, KernelTest, Run, Scenario, fixture};
 use serde_json::{Value, json};
 
+use crate::frozen::number;
 use crate::{busybox_plan, coverage};
 
 /// Time limit of `config-spec try`, which builds several kernels.
 const TRY_LIMIT: Duration = Duration::from_secs(1200);
-
-/// Returns a number of KiB from the `/proc/meminfo` that the scenario frozen prints.
-fn memory(console: &str, field: &str) -> u64 {
-    let line = format!("meminfo: {field}:");
-    let value = console.lines().find_map(|found| found.strip_prefix(&line)?.split_whitespace().next());
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {field} in {console}"))
-}
 
 /// Returns the advice after a traced boot.
 fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Value {
@@ -62,7 +56,8 @@ fn kernel_without_proposed_options_serves() {
             "{options:?}"
         );
         let after = test.read("tried.log").replace('\r', "");
-        let (before, after) = (memory(&before, "MemTotal"), memory(&after, "MemTotal"));
+        let total = |console: &str| number(console, "meminfo", "MemTotal");
+        let (before, after) = (total(&before), total(&after));
         assert!(after >= before + 150, "MemTotal: {before} to {after} KiB");
     });
 }
