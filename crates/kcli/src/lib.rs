@@ -1,6 +1,7 @@
 //! Shared parts of the commands of kshrink. Each command is a thin shell over its library:
 //!
 //! - [`main`]: runs a command, prints its error, picks its exit code;
+//! - [`last_lines`]: the end of the output of another command, for an error;
 //! - [`with_arguments`]: parses its command line, which man pages and completions are generated from as well;
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes; `-` means standard input or output;
 //! - [`read_input_if`], [`read_file_if`], [`read_if`]: files whose head shows whether they are of the expected kind;
@@ -27,5 +28,5 @@ pub use install::with_arguments;
 pub use output::Output;
 pub use plan::{check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan};
 pub use progress::Progress;
-pub use run::{Failure, Fault, OrBadInput, main};
+pub use run::{Failure, Fault, OrBadInput, last_lines, main};
 pub use table::{Table, human, percent};

@@ -18,13 +18,12 @@ use std::path::Path;
 use std::process::{Command, Output as Ran, Stdio};
 
 use kcfg::graph::Graph;
-use kcli::{Failure, Output, Progress};
+use kcli::{Failure, Output, Progress, last_lines};
 use kelf::Program;
 use kopt::Options;
 use kplan::Plan;
 
 use crate::phases::Phases;
-use crate::relink::last_lines;
 use crate::rewrite::{self, RewriteInput, Rewritten};
 use crate::scratch::ScratchDir;
 use crate::write::Writer;

@@ -5,13 +5,13 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kcli::Failure;
+use kcli::{Failure, last_lines};
 use kelf::archive::{Archive, MemberContent};
 use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
 use super::copy::BuildCopy;
-use super::{failed, last_lines};
+use super::failed;
 use crate::scratch;
 
 /// Environment variables that would change make's directory or output. A build that runs this command exports some of

@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kcli::{Failure, Output};
+use kcli::{Failure, Output, last_lines};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
 use tempfile::TempDir;
@@ -23,9 +23,6 @@ use tempfile::TempDir;
 use crate::scratch;
 use copy::BuildCopy;
 use make::Make;
-
-/// Number of lines at the end of make's output that an error message quotes.
-const QUOTED_LINES: usize = 15;
 
 /// A copy of a build directory in which the kernel is linked again; dropping this removes it.
 pub struct Staged<'b> {
@@ -187,12 +184,4 @@ fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
 /// Returns the error for a command that cannot be run.
 fn failed(command: &Command, what: &str, error: &io::Error) -> Failure {
     Failure::job(format!("{what}: cannot run {}: {error}", command.get_program().to_string_lossy()))
-}
-
-/// The last lines of a command's output, to be quoted in a message.
-pub fn last_lines(output: &std::process::Output) -> String {
-    let text = [&output.stdout[..], &output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(QUOTED_LINES)..].iter().map(|line| format!("\n  {line}")).collect()
 }

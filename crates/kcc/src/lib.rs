@@ -1,13 +1,11 @@
-//! Compiling C for a kernel with the flags of its own build.
+//! Compiles C for a kernel with the flags of its own build, which Kbuild recorded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kcli::Failure;
+use kcli::{Failure, last_lines};
 use kelf::KernelBuild;
-
-use crate::relink::last_lines;
 
 /// The object whose recorded command is used; every kernel has it.
 const MODEL: &str = "init/main.o";
@@ -24,14 +22,6 @@ pub type Source = (&'static str, &'static str);
 
 /// A source file, and flags besides those of the kernel.
 pub type Unit = (Source, &'static [&'static str]);
-
-/// A file of `kdecomp-rt/`.
-macro_rules! source {
-    ($name:literal, $path:literal) => {
-        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kdecomp-rt/", $path)))
-    };
-}
-pub(crate) use source;
 
 /// The flags that Kbuild passes for assembly.
 pub const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];

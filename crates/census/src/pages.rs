@@ -1,0 +1,293 @@
+//! All pages of a kernel, by owner: a walk over the array of `struct page`.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::document::Kind;
+use crate::error::Result;
+use crate::layout::{Field, Layouts};
+use crate::memory::PAGE;
+use crate::paging;
+use crate::reserved::Reserved;
+use crate::running::{Frames, Running};
+use crate::slab::Caches;
+use crate::tasks::Tasks;
+
+/// Maximum order of a block of pages: 4 GiB.
+const MAX_ORDER: u64 = 20;
+
+/// Number of pages by kind and name.
+pub type PageCounts = BTreeMap<(Kind, String), u64>;
+
+/// The values of `page_type` in a `struct page`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageTypes {
+    /// One type in the highest byte (since Linux 6.12).
+    Byte { slab: u64, buddy: u64, table: u64, large_kmalloc: Option<u64> },
+    /// A bit that is clear for each type, below the highest four bits; slab pages have a flag instead (Linux 6.1).
+    Bits { slab_flag: u64 },
+}
+
+/// Bits of `page_type` up to Linux 6.8 (`include/linux/page-flags.h`): the base, free blocks, page tables.
+const TYPE_BASE: u64 = 0xf000_0000;
+const TYPE_BUDDY: u64 = 0x80;
+const TYPE_TABLE: u64 = 0x200;
+
+/// Bits of `page->mapping` (`include/linux/page-flags.h`): anonymous memory, and pages that a driver can move.
+const MAPPING_ANON: u64 = 1;
+const MAPPING_BITS: u64 = 3;
+
+/// The members of `struct page` that the walk reads.
+struct PageReader {
+    flags: Field,
+    page_type: Field,
+    references: Field,
+    mapping: Field,
+    private: Field,
+    folio_order: Field,
+    reserved: u64,
+    head: u64,
+    types: PageTypes,
+}
+
+impl PageReader {
+    fn new(layouts: &Layouts) -> Result<PageReader> {
+        let types = match layouts.constant("PGTY_slab") {
+            Ok(slab) => PageTypes::Byte {
+                slab,
+                buddy: layouts.constant("PGTY_buddy")?,
+                table: layouts.constant("PGTY_table")?,
+                large_kmalloc: layouts.constant("PGTY_large_kmalloc").ok(),
+            },
+            Err(_) => PageTypes::Bits { slab_flag: bit(layouts.constant("PG_slab")?) },
+        };
+        // Since Linux 6.6, the lowest byte of a word.
+        let order = layouts.optional_field("folio", "_folio_order");
+        let folio_order = match order {
+            Some(field) => field,
+            None => Field { size: 1, ..layouts.field("folio", "_flags_1")? },
+        };
+        Ok(PageReader {
+            flags: layouts.field("page", "flags")?,
+            page_type: layouts.field("page", "page_type")?,
+            references: layouts.field("page", "_refcount")?,
+            mapping: layouts.field("page", "mapping")?,
+            private: layouts.field("page", "private")?,
+            folio_order,
+            reserved: bit(layouts.constant("PG_reserved")?),
+            head: bit(layouts.constant("PG_head")?),
+            types,
+        })
+    }
+}
+
+/// Returns the mask of a page flag.
+fn bit(number: u64) -> u64 {
+    1u64.checked_shl(number as u32).unwrap_or(0)
+}
+
+/// The type of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageType {
+    Slab,
+    Buddy,
+    Table,
+    LargeKmalloc,
+    Other,
+}
+
+impl PageTypes {
+    fn of(self, flags: u64, page_type: u64) -> PageType {
+        match self {
+            PageTypes::Byte { slab, buddy, table, large_kmalloc } => match page_type >> 24 {
+                byte if byte == slab => PageType::Slab,
+                byte if byte == buddy => PageType::Buddy,
+                byte if byte == table => PageType::Table,
+                byte if Some(byte) == large_kmalloc => PageType::LargeKmalloc,
+                _ => PageType::Other,
+            },
+            PageTypes::Bits { slab_flag } => {
+                let is = |one: u64| page_type & (TYPE_BASE | one) == TYPE_BASE;
+                match () {
+                    () if flags & slab_flag != 0 => PageType::Slab,
+                    () if is(TYPE_BUDDY) => PageType::Buddy,
+                    () if is(TYPE_TABLE) => PageType::Table,
+                    () => PageType::Other,
+                }
+            }
+        }
+    }
+}
+
+/// The names of the owners of large blocks.
+pub const LARGE_KMALLOC: &str = "large kmalloc";
+/// The name of blocks of several pages whose owner is not known.
+pub const COMPOUND: &str = "compound pages";
+
+/// Counts all pages by owner, and adds the slabs to their caches.
+///
+/// # Errors
+/// If the core contradicts itself or lacks a part.
+pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) -> Result<PageCounts> {
+    let reader = PageReader::new(running.layouts)?;
+    let owned = owned_pages(running, frames)?;
+    let reserved = Reserved::read(running, frames)?;
+    let mut files = FxHashMap::default();
+    let mut counts = PageCounts::new();
+    let mut index = 0;
+    while index < frames.count {
+        let page = frames.page(index);
+        let place = || format!("the struct page at {page:#x} of page frame {}", frames.first + index);
+        let flags = running.memory.field(page, reader.flags)?;
+        if flags & reader.reserved != 0 {
+            let owner = reserved.owner(frames.first + index);
+            *counts.entry((Kind::Reserved, owner.into())).or_default() += 1;
+            index += 1;
+            continue;
+        }
+        let page_type = reader.types.of(flags, running.memory.field(page, reader.page_type)?);
+        let order = match page_type {
+            PageType::Buddy => running.memory.field(page, reader.private)?,
+            _ if flags & reader.head != 0 => running.memory.field(page, reader.folio_order)?,
+            _ => 0,
+        };
+        if order > MAX_ORDER || index + (1 << order) > frames.count {
+            let problem = format!("a block of 2 to the power of {order} pages");
+            return Err(running.memory.damaged(
+                &place(),
+                problem,
+                format!("at most {}", frames.count - index),
+            ));
+        }
+        let pages = 1 << order;
+        let owner = match page_type {
+            PageType::Buddy => Some((Kind::Free, "free pages".to_owned())),
+            _ if owned.contains_key(&index) => {
+                owned.get(&index).map(|&kind| (kind, String::from(owned_name(kind))))
+            }
+            PageType::Slab => {
+                caches.add(running, page, pages)?;
+                None
+            }
+            PageType::Table => Some((Kind::PageTables, owned_name(Kind::PageTables).into())),
+            PageType::LargeKmalloc => Some((Kind::Slab, LARGE_KMALLOC.into())),
+            PageType::Other => Some(other_owner(running, &reader, page, order, &mut files)?),
+        };
+        if let Some(owner) = owner {
+            *counts.entry(owner).or_default() += pages;
+        }
+        index += pages;
+    }
+    if caches.unlisted > 0 {
+        counts.insert((Kind::Unknown, "slabs of no listed cache".into()), caches.unlisted);
+    }
+    Ok(counts)
+}
+
+/// Returns the name of owners that are found through other structures than the page's own.
+fn owned_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PageTables => "page tables",
+        Kind::Stacks => "stacks of tasks",
+        Kind::ProcessorLists => "free pages of processors",
+        _ => "mapped pages",
+    }
+}
+
+/// Returns the kinds of the pages that other structures than their own identify, by the index of the page frame.
+fn owned_pages(running: &mut Running<'_>, frames: &Frames) -> Result<FxHashMap<u64, Kind>> {
+    let mut owned = FxHashMap::default();
+    let mut own = |pages: &[u64], kind: Kind| {
+        owned.extend(pages.iter().filter_map(|&physical| Some((frames.index_of(physical)?, kind))));
+    };
+    let (machine, table) = (running.machine(), running.symbol("swapper_pg_dir")?);
+    let start = running.variable("high_memory")?;
+    let mappings = paging::read(&mut running.memory, machine, table, start)?;
+    let mapped: Vec<u64> = mappings.pages.iter().map(|&(_, physical)| physical).collect();
+    own(&mapped, Kind::Vmalloc);
+    own(&mappings.tables, Kind::PageTables);
+    running.memory.map(mappings.pages);
+    let tasks = Tasks::read(running)?;
+    own(&tasks.stacks, Kind::Stacks);
+    own(&tasks.tables, Kind::PageTables);
+    own(&processor_lists(running, frames)?, Kind::ProcessorLists);
+    Ok(owned)
+}
+
+/// Returns the physical addresses of the free pages that processors keep.
+fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64>> {
+    let layouts = running.layouts;
+    let (zones, zone_size) = (layouts.field("pglist_data", "node_zones")?, layouts.size("zone")?);
+    let (lists, link) = (layouts.field("per_cpu_pages", "lists")?, layouts.field("page", "lru")?);
+    // The lists are for each order the types of mobility (`order_to_pindex` in `mm/page_alloc.c`).
+    let types = layouts.constant("MIGRATE_PCPTYPES")?.max(1);
+    let node = running.symbol("contig_page_data")?;
+    let mut pages = Vec::new();
+    for number in 0..zones.size / zone_size {
+        let zone = node.wrapping_add(zones.offset + number * zone_size);
+        let pointer = running.member(zone, "zone", "per_cpu_pageset")?;
+        for processor in running.per_cpu(pointer)? {
+            for list in 0..lists.count {
+                let head = processor.wrapping_add(lists.offset + list * 8);
+                let place = format!("the free pages of a processor at {head:#x}");
+                for member in running.memory.list(head, frames.count, &place)? {
+                    let page = member.wrapping_sub(link.offset);
+                    let Some(index) = frames.index_of_page(page) else {
+                        return Err(running.memory.damaged(
+                            &place,
+                            format!("the page {page:#x}"),
+                            "a struct page",
+                        ));
+                    };
+                    let count = 1u64 << (list / types).min(MAX_ORDER);
+                    pages.extend((0..count).map(|offset| (frames.first + index + offset) * PAGE));
+                }
+            }
+        }
+    }
+    Ok(pages)
+}
+
+/// Returns the owner of a page without a type.
+fn other_owner(
+    running: &mut Running<'_>,
+    reader: &PageReader,
+    page: u64,
+    order: u64,
+    files: &mut FxHashMap<u64, Option<String>>,
+) -> Result<(Kind, String)> {
+    if running.memory.field(page, reader.references)? == 0 {
+        return Ok((Kind::Unknown, "pages without references".into()));
+    }
+    let mapping = running.memory.field(page, reader.mapping)?;
+    if mapping & MAPPING_ANON != 0 {
+        return Ok((Kind::Anonymous, "memory of programs".into()));
+    }
+    if mapping != 0 && mapping & MAPPING_BITS == 0 {
+        // A page in use by the kernel may have another value here, which then points to no file.
+        let name = files.entry(mapping).or_insert_with(|| file_system(running, mapping).ok());
+        if let Some(name) = name {
+            return Ok((Kind::Files, name.clone()));
+        }
+    }
+    Ok((Kind::Unknown, if order > 0 { COMPOUND } else { "single pages" }.into()))
+}
+
+/// Returns the type of the file system of a file's pages.
+fn file_system(running: &mut Running<'_>, mapping: u64) -> Result<String> {
+    let host = running.member(mapping, "address_space", "host")?;
+    let inode_data = running.layouts.field("inode", "i_data")?;
+    let super_block = running.member(host, "inode", "i_sb")?;
+    let own = host.wrapping_add(inode_data.offset);
+    if own != mapping && running.member(host, "inode", "i_mapping")? != mapping {
+        return Err(running.memory.damaged(
+            "a file",
+            format!("the mapping {mapping:#x}"),
+            format!("{own:#x}"),
+        ));
+    }
+    let kind = running.member(super_block, "super_block", "s_type")?;
+    let name = running.member(kind, "file_system_type", "name")?;
+    running.memory.text(name, 64, "a type of file system")
+}

@@ -1,0 +1,216 @@
+//! The slab allocator (SLUB): its caches, and how many objects each has.
+//!
+//! `/proc/slabinfo` counts objects as used that are free in a slab of a processor; [`Cache::active`] does so too,
+//! [`Cache::used`] does not. The sources are `get_slabinfo` and `count_partial` in `mm/slub.c`.
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::error::Result;
+use crate::layout::Field;
+use crate::memory::PAGE;
+use crate::running::{Frames, Running};
+
+/// Maximum number of caches.
+const MAX_CACHES: u64 = 1 << 16;
+
+/// Maximum length of the name of a cache, in bytes.
+const MAX_NAME: u64 = 256;
+
+/// A slab cache.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cache {
+    /// The address of its `struct kmem_cache`.
+    pub address: u64,
+    /// Its name.
+    pub name: String,
+    /// The size of an object in bytes, with padding.
+    pub size: u64,
+    /// The size of an object in bytes, as it was asked for.
+    pub object_size: u64,
+    /// Number of caches that were merged into it.
+    pub merged: u64,
+    /// The variables that point to it.
+    pub variables: Vec<String>,
+    /// Number of its pages.
+    pub pages: u64,
+    /// Number of its objects, used and free.
+    pub objects: u64,
+    /// Number of its objects that are allocated.
+    pub used: u64,
+    /// Number of its objects that `/proc/slabinfo` counts as active.
+    pub active: u64,
+}
+
+/// The slab caches of a kernel.
+#[derive(Debug)]
+pub struct Caches {
+    /// The caches, in the order of the kernel's list.
+    pub caches: Vec<Cache>,
+    /// Number of pages of slabs whose cache is not in the list.
+    pub unlisted: u64,
+    indices: FxHashMap<u64, usize>,
+    slab_cache: Field,
+    inuse: Field,
+    objects: Field,
+}
+
+impl Caches {
+    /// Reads the list of caches.
+    ///
+    /// # Errors
+    /// If the core contradicts itself or lacks a part.
+    pub fn read(running: &mut Running<'_>) -> Result<Caches> {
+        let layouts = running.layouts;
+        let list = layouts.field("kmem_cache", "list")?;
+        let head = running.symbol("slab_caches")?;
+        let members = running.memory.list(head, MAX_CACHES, "the list slab_caches")?;
+        let mut caches = Caches {
+            caches: Vec::new(),
+            unlisted: 0,
+            indices: FxHashMap::default(),
+            slab_cache: layouts.field("slab", "slab_cache")?,
+            inuse: layouts.field("slab", "inuse")?,
+            objects: layouts.field("slab", "objects")?,
+        };
+        for member in members {
+            let address = member.wrapping_sub(list.offset);
+            let place = format!("the slab cache at {address:#x}");
+            let name = running.member(address, "kmem_cache", "name")?;
+            let cache = Cache {
+                address,
+                name: running.memory.text(name, MAX_NAME, &place)?,
+                size: running.member(address, "kmem_cache", "size")?,
+                object_size: running.member(address, "kmem_cache", "object_size")?,
+                // Caches for which merging is forbidden have a negative number.
+                merged: match running.member(address, "kmem_cache", "refcount")? as i32 {
+                    references @ 1.. => references as u64 - 1,
+                    _ => 0,
+                },
+                ..Cache::default()
+            };
+            if cache.object_size == 0 || cache.size < cache.object_size {
+                let problem = format!("objects of {} bytes take {}", cache.object_size, cache.size);
+                return Err(running.memory.damaged(&place, problem, "at least their size"));
+            }
+            caches.indices.insert(address, caches.caches.len());
+            caches.caches.push(cache);
+        }
+        Ok(caches)
+    }
+
+    /// Adds the slab of `pages` pages whose `struct slab` is at `slab`.
+    ///
+    /// # Errors
+    /// If its counts are impossible.
+    pub fn add(&mut self, running: &mut Running<'_>, slab: u64, pages: u64) -> Result<()> {
+        let cache = running.memory.field(slab, self.slab_cache)?;
+        let Some(&index) = self.indices.get(&cache) else {
+            self.unlisted += pages;
+            return Ok(());
+        };
+        let (objects, used) =
+            (running.memory.field(slab, self.objects)?, running.memory.field(slab, self.inuse)?);
+        let cache = &mut self.caches[index];
+        if used > objects || objects == 0 || objects * cache.size > pages * PAGE {
+            let place = format!("the slab at {slab:#x} of the cache {}", cache.name);
+            let problem =
+                format!("{used} of {objects} objects of {} bytes on {pages} pages are used", cache.size);
+            return Err(running.memory.damaged(&place, problem, "objects that fit into the slab"));
+        }
+        cache.pages += pages;
+        cache.objects += objects;
+        cache.used += used;
+        Ok(())
+    }
+
+    /// Completes the counts of objects, after all slabs were added, and finds the variables that point to caches.
+    ///
+    /// # Errors
+    /// If the core contradicts itself or lacks a part.
+    pub fn finish(&mut self, running: &mut Running<'_>, frames: &Frames) -> Result<()> {
+        for cache in &mut self.caches {
+            cache.active = cache.objects.saturating_sub(free_in_partial(running, frames, cache)?);
+            cache.used = cache.used.saturating_sub(free_of_processors(running, cache)?);
+        }
+        let mut seen = FxHashSet::default();
+        for (name, address) in &running.kernel.pointers {
+            let address = address.wrapping_add(running.slide) & 0xffff_ffff;
+            // Variables of init sections are gone, and their memory has another content.
+            let is_gone = is_init(running, address);
+            let Some(&index) = self.indices.get(&running.memory.word(address).unwrap_or(0)) else { continue };
+            if !is_gone && seen.insert(name) {
+                self.caches[index].variables.push(name.clone());
+            }
+        }
+        self.caches.iter_mut().for_each(|cache| cache.variables.sort_unstable());
+        Ok(())
+    }
+}
+
+/// Whether an address is in the memory that the kernel gives back after boot.
+pub fn is_init(running: &Running<'_>, address: u64) -> bool {
+    match (running.optional_symbol("__init_begin"), running.optional_symbol("__init_end")) {
+        (Some(start), Some(end)) => (start..end).contains(&address),
+        _ => false,
+    }
+}
+
+/// Returns the number of free objects in the slabs on a cache's lists of partly used slabs.
+fn free_in_partial(running: &mut Running<'_>, frames: &Frames, cache: &Cache) -> Result<u64> {
+    let layouts = running.layouts;
+    let (nodes, partial) =
+        (layouts.field("kmem_cache", "node")?, layouts.field("kmem_cache_node", "partial")?);
+    let link = layouts.field("slab", "slab_list")?;
+    let (inuse, objects) = (layouts.field("slab", "inuse")?, layouts.field("slab", "objects")?);
+    let mut free = 0u64;
+    for number in 0..nodes.count {
+        let node = running.memory.word(cache.address.wrapping_add(nodes.offset + number * 4))?;
+        if node == 0 {
+            continue;
+        }
+        let place = format!("the partly used slabs of the cache {}", cache.name);
+        for member in running.memory.list(node.wrapping_add(partial.offset), frames.count, &place)? {
+            let slab = member.wrapping_sub(link.offset);
+            let all = running.memory.field(slab, objects)?;
+            free += all.saturating_sub(running.memory.field(slab, inuse)?);
+        }
+    }
+    Ok(free)
+}
+
+/// Returns the number of free objects in the slabs from which processors allocate. Such a slab counts all of its objects
+/// as used.
+fn free_of_processors(running: &mut Running<'_>, cache: &Cache) -> Result<u64> {
+    let Some(processors) = running.layouts.optional_field("kmem_cache", "cpu_slab") else { return Ok(0) };
+    let offset = running.member(cache.address, "kmem_cache", "offset")?;
+    let secret = match running.layouts.optional_field("kmem_cache", "random") {
+        Some(field) => Some(running.memory.field(cache.address, field)?),
+        None => None,
+    };
+    let pointer = running.memory.field(cache.address, processors)?;
+    let mut free = 0;
+    for processor in running.per_cpu(pointer)? {
+        let slab = running.member(processor, "kmem_cache_cpu", "slab")?;
+        let mut object = running.member(processor, "kmem_cache_cpu", "freelist")?;
+        let limit = if slab == 0 { 0 } else { running.member(slab, "slab", "objects")? };
+        let mut count = 0;
+        while object != 0 {
+            if count == limit {
+                let place = format!("the free objects of the cache {}", cache.name);
+                return Err(running.memory.damaged(
+                    &place,
+                    format!("more than {limit}"),
+                    "as many as the slab has",
+                ));
+            }
+            count += 1;
+            let at = object.wrapping_add(offset) & 0xffff_ffff;
+            object = running.memory.word(at)?;
+            if let Some(secret) = secret {
+                object ^= secret ^ u64::from((at as u32).swap_bytes());
+            }
+        }
+        free += count;
+    }
+    Ok(free)
+}
