@@ -11,7 +11,8 @@ use crate::kernel::Kernel;
 use crate::layout::Layouts;
 use crate::locate::locate;
 use crate::memory::{Memory, PAGE};
-use crate::pages::{self, COMPOUND, LARGE_KMALLOC, PageCounts};
+use crate::pages::{self, Block, LARGE_KMALLOC, PageCounts, Pages};
+use crate::references;
 use crate::running::Running;
 use crate::slab::{Cache, Caches};
 
@@ -38,7 +39,7 @@ pub fn census(vmlinux: &Path, core: &Path, progress: &Progress) -> Result<Docume
 fn take(running: &mut Running<'_>) -> Result<Document> {
     let frames = running.frames()?;
     let mut caches = Caches::read(running)?;
-    let mut counts = pages::count(running, &frames, &mut caches)?;
+    let Pages { mut counts, mut blocks } = pages::count(running, &frames, &mut caches)?;
     caches.finish(running, &frames)?;
     let mut memory = Sums {
         total: running.variable("_totalram_pages")? * PAGE,
@@ -47,7 +48,11 @@ fn take(running: &mut Running<'_>) -> Result<Document> {
         explained: 0,
     };
     let walked: u64 = caches.caches.iter().map(|cache| cache.pages).sum();
-    move_large_kmalloc(&mut counts, (memory.slab / PAGE).saturating_sub(walked));
+    take_large_kmalloc(&mut counts, &mut blocks, (memory.slab / PAGE).saturating_sub(walked));
+    for (block, owner) in blocks.iter().zip(references::owners(running, &frames, &caches, &blocks)?) {
+        *counts.entry(owner.unwrap_or((Kind::Unknown, unknown_name(block).into()))).or_default() +=
+            block.pages;
+    }
     let mut owners: Vec<Owner> =
         caches.caches.into_iter().filter(|cache| cache.pages > 0).map(owner_of).collect();
     owners.extend(counts.into_iter().map(|((kind, name), pages)| Owner::new(kind, name, pages * PAGE)));
@@ -90,19 +95,33 @@ fn slab_counter(running: &mut Running<'_>) -> Result<u64> {
 }
 
 /// Counts compound pages as large `kmalloc`. Kernels before Linux 6.14 do not mark its pages, but count them as slab
-/// (`___kmalloc_large_node` in `mm/slub.c`): `pages` is the number of such pages that are in no slab.
-fn move_large_kmalloc(counts: &mut PageCounts, pages: u64) {
+/// (`___kmalloc_large_node` in `mm/slub.c`): `pages` is the number of such pages that are in no slab. They are among the
+/// compound pages with one reference. The others of these are unknown, because nothing distinguishes them.
+fn take_large_kmalloc(counts: &mut PageCounts, blocks: &mut Vec<Block>, pages: u64) {
     let large = (Kind::Slab, LARGE_KMALLOC.to_owned());
-    let key = (Kind::Unknown, COMPOUND.to_owned());
-    let compound = counts.get(&key).copied().unwrap_or(0);
-    let moved = pages.min(compound);
-    if moved == 0 || counts.contains_key(&large) {
+    if pages == 0 || counts.contains_key(&large) {
         return;
     }
-    counts.insert(large, moved);
-    if compound == moved {
-        counts.remove(&key);
-    } else {
-        counts.insert(key, compound - moved);
+    let is_candidate = |block: &Block| block.is_compound && block.references == 1;
+    let candidates: u64 = blocks.iter().filter(|block| is_candidate(block)).map(|block| block.pages).sum();
+    blocks.retain(|block| !is_candidate(block));
+    let taken = pages.min(candidates);
+    for (owner, pages) in [(large, taken), ((Kind::Unknown, COMPOUND.to_owned()), candidates - taken)] {
+        if pages > 0 {
+            counts.insert(owner, pages);
+        }
+    }
+}
+
+/// The name of compound pages whose owner is not known.
+const COMPOUND: &str = "compound pages";
+
+/// Returns the name of pages whose owner is not known.
+fn unknown_name(block: &Block) -> &'static str {
+    match block {
+        Block { is_compound: true, .. } => COMPOUND,
+        Block { references: 0, .. } => "pages without references",
+        Block { pages: 1, .. } => "single pages",
+        _ => "blocks of pages",
     }
 }

@@ -63,6 +63,8 @@ pub enum Kind {
     Anonymous,
     /// Free pages that a processor keeps; `MemFree` does not count them.
     ProcessorLists,
+    /// Pages without a type to which a variable of the kernel, or objects of one slab cache, point.
+    Referenced,
     /// Pages in use whose owner is not known.
     Unknown,
     /// Free pages.
@@ -82,6 +84,7 @@ impl Kind {
             Kind::Files => "files",
             Kind::Anonymous => "anonymous",
             Kind::ProcessorLists => "processor-lists",
+            Kind::Referenced => "referenced",
             Kind::Unknown => "unknown",
             Kind::Free => "free",
             Kind::Reserved => "reserved",

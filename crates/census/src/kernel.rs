@@ -11,6 +11,17 @@ use crate::error::{Error, Result};
 /// Maximum length of the text that identifies a kernel, in bytes.
 const MAX_BANNER: usize = 512;
 
+/// A variable of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Variable {
+    /// Its linked address.
+    pub address: u64,
+    /// Its size in bytes, at least 4.
+    pub size: u64,
+    /// Its name.
+    pub name: String,
+}
+
 /// A linked kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Kernel {
@@ -20,8 +31,8 @@ pub struct Kernel {
     pub machine: Option<Machine>,
     /// The addresses of its symbols, and their sizes. Of local symbols with equal names, none.
     symbols: FxHashMap<String, (u64, u64)>,
-    /// The variables of the size of a pointer: name, address.
-    pub pointers: Vec<(String, u64)>,
+    /// The variables, by ascending linked address.
+    pub variables: Vec<Variable>,
     /// The text `Linux version …` without its end, and its address.
     pub banner: (u64, Vec<u8>),
     /// The notes of the file, which contain the build ID, and their address.
@@ -105,10 +116,12 @@ impl Kernel {
             }
             let known = doubtful.entry(name).or_insert(is_global);
             *known |= is_global;
-            if symbol.kind() == SymbolKind::Data && symbol.size() == 4 {
-                self.pointers.push((name.to_owned(), symbol.address()));
+            if symbol.kind() == SymbolKind::Data && symbol.size() >= 4 {
+                let (address, size) = (symbol.address(), symbol.size());
+                self.variables.push(Variable { address, size, name: name.to_owned() });
             }
         }
+        self.variables.sort_unstable();
     }
 
     /// Returns the linked address of a symbol.

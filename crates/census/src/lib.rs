@@ -3,7 +3,7 @@
 //! 1. [`kernel`] reads the linked kernel, [`locate`] finds it in the image and checks that it is the same;
 //! 2. [`layout`] reads the layouts of its structures from debugging information;
 //! 3. [`memory`] reads the image by virtual address, and [`running`] structures and variables in it;
-//! 4. [`slab`], [`tasks`], [`paging`] and [`reserved`] find owners, and [`pages`] counts every page once;
+//! 4. [`slab`], [`tasks`], [`paging`], [`reserved`] and [`references`] find owners, and [`pages`] counts every page once;
 //! 5. [`core`] makes a [`document`] of the counts, [`report`] and [`diff`] print documents.
 
 pub mod core;
@@ -16,6 +16,7 @@ pub mod locate;
 pub mod memory;
 pub mod pages;
 pub mod paging;
+pub mod references;
 pub mod report;
 pub mod reserved;
 pub mod running;

@@ -10,6 +10,9 @@ use crate::memory::{Memory, PAGE};
 /// Number of bytes that are searched at a time for the text of another kernel.
 const CHUNK: usize = 1 << 20;
 
+/// Maximum length of the text that is shown of another kernel, in bytes.
+const MAX_TEXT: usize = 300;
+
 /// Maximum number of bytes that are searched for a kernel.
 const MAX_SEARCHED: u64 = 4 << 30;
 

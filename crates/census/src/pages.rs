@@ -45,6 +45,7 @@ struct PageReader {
     references: Field,
     mapping: Field,
     private: Field,
+    links: Field,
     folio_order: Field,
     reserved: u64,
     head: u64,
@@ -74,6 +75,7 @@ impl PageReader {
             references: layouts.field("page", "_refcount")?,
             mapping: layouts.field("page", "mapping")?,
             private: layouts.field("page", "private")?,
+            links: layouts.field("page", "lru")?,
             folio_order,
             reserved: bit(layouts.constant("PG_reserved")?),
             head: bit(layouts.constant("PG_head")?),
@@ -120,21 +122,42 @@ impl PageTypes {
     }
 }
 
-/// The names of the owners of large blocks.
+/// The name of the owner of `kmalloc` of more than a slab holds.
 pub const LARGE_KMALLOC: &str = "large kmalloc";
-/// The name of blocks of several pages whose owner is not known.
-pub const COMPOUND: &str = "compound pages";
+
+/// Pages without a type that were allocated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The index of the first page frame.
+    pub index: u64,
+    /// Number of its pages.
+    pub pages: u64,
+    /// Whether they form one compound page.
+    pub is_compound: bool,
+    /// The count of references of the first page.
+    pub references: u64,
+}
+
+/// The pages of a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Numbers of pages with a known owner, of free pages and of reserved ones.
+    pub counts: PageCounts,
+    /// The other pages.
+    pub blocks: Vec<Block>,
+}
 
 /// Counts all pages by owner, and adds the slabs to their caches.
 ///
 /// # Errors
 /// If the core contradicts itself or lacks a part.
-pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) -> Result<PageCounts> {
+pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) -> Result<Pages> {
     let reader = PageReader::new(running.layouts)?;
     let owned = owned_pages(running, frames)?;
     let reserved = Reserved::read(running, frames)?;
     let mut files = FxHashMap::default();
     let mut counts = PageCounts::new();
+    let mut blocks = Vec::new();
     let mut index = 0;
     while index < frames.count {
         let page = frames.page(index);
@@ -167,12 +190,18 @@ pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) ->
                 owned.get(&index).map(|&kind| (kind, String::from(owned_name(kind))))
             }
             PageType::Slab => {
-                caches.add(running, page, pages)?;
+                caches.add(running, page, frames.first + index, pages)?;
                 None
             }
             PageType::Table => Some((Kind::PageTables, owned_name(Kind::PageTables).into())),
             PageType::LargeKmalloc => Some((Kind::Slab, LARGE_KMALLOC.into())),
-            PageType::Other => Some(other_owner(running, &reader, page, order, &mut files)?),
+            PageType::Other => {
+                let owner = other_owner(running, &reader, page, &mut files)?;
+                if owner.is_none() {
+                    add_block(running, &reader, frames, index, order, &mut blocks)?;
+                }
+                owner
+            }
         };
         if let Some(owner) = owner {
             *counts.entry(owner).or_default() += pages;
@@ -182,7 +211,7 @@ pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) ->
     if caches.unlisted > 0 {
         counts.insert((Kind::Unknown, "slabs of no listed cache".into()), caches.unlisted);
     }
-    Ok(counts)
+    Ok(Pages { counts, blocks })
 }
 
 /// Returns the name of owners that are found through other structures than the page's own.
@@ -249,29 +278,54 @@ fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64
     Ok(pages)
 }
 
-/// Returns the owner of a page without a type.
+/// Returns the owner of a page without a type, if the page itself names it.
 fn other_owner(
     running: &mut Running<'_>,
     reader: &PageReader,
     page: u64,
-    order: u64,
     files: &mut FxHashMap<u64, Option<String>>,
-) -> Result<(Kind, String)> {
+) -> Result<Option<(Kind, String)>> {
     if running.memory.field(page, reader.references)? == 0 {
-        return Ok((Kind::Unknown, "pages without references".into()));
+        return Ok(None);
     }
     let mapping = running.memory.field(page, reader.mapping)?;
     if mapping & MAPPING_ANON != 0 {
-        return Ok((Kind::Anonymous, "memory of programs".into()));
+        return Ok(Some((Kind::Anonymous, "memory of programs".into())));
     }
-    if mapping != 0 && mapping & MAPPING_BITS == 0 {
-        // A page in use by the kernel may have another value here, which then points to no file.
-        let name = files.entry(mapping).or_insert_with(|| file_system(running, mapping).ok());
-        if let Some(name) = name {
-            return Ok((Kind::Files, name.clone()));
+    if mapping == 0 || mapping & MAPPING_BITS != 0 {
+        return Ok(None);
+    }
+    // A page in use by the kernel may have another value here, which then points to no file.
+    let name = files.entry(mapping).or_insert_with(|| file_system(running, mapping).ok());
+    Ok(name.clone().map(|name| (Kind::Files, name)))
+}
+
+/// Adds the page with an index to the last block, if both were allocated together, or as a new block.
+///
+/// Two properties show that a page without a type is not the first one of an allocation. It has no reference: the other
+/// pages of a block have none unless the block is compound or was split. Or its list links still point to themselves, as
+/// at boot: the page has never been the first one of a free block, so that no allocation can have begun there.
+fn add_block(
+    running: &mut Running<'_>,
+    reader: &PageReader,
+    frames: &Frames,
+    index: u64,
+    order: u64,
+    blocks: &mut Vec<Block>,
+) -> Result<()> {
+    let page = frames.page(index);
+    let references = running.memory.field(page, reader.references)?;
+    let links = page.wrapping_add(reader.links.offset);
+    let is_later = order == 0 && (references == 0 || running.memory.word(links)? == links);
+    match blocks.last_mut() {
+        Some(last)
+            if is_later && !last.is_compound && last.references > 0 && last.index + last.pages == index =>
+        {
+            last.pages += 1;
         }
+        _ => blocks.push(Block { index, pages: 1 << order, is_compound: order > 0, references }),
     }
-    Ok((Kind::Unknown, if order > 0 { COMPOUND } else { "single pages" }.into()))
+    Ok(())
 }
 
 /// Returns the type of the file system of a file's pages.

@@ -41,6 +41,19 @@ pub struct Cache {
     pub active: u64,
 }
 
+/// A slab.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slab {
+    /// The address of its `struct slab`.
+    pub address: u64,
+    /// The number of its first page frame.
+    pub frame: u64,
+    /// Number of its objects.
+    pub objects: u64,
+    /// Its cache, as an index into [`Caches::caches`].
+    pub cache: usize,
+}
+
 /// The slab caches of a kernel.
 #[derive(Debug)]
 pub struct Caches {
@@ -48,6 +61,8 @@ pub struct Caches {
     pub caches: Vec<Cache>,
     /// Number of pages of slabs whose cache is not in the list.
     pub unlisted: u64,
+    /// The slabs.
+    pub slabs: Vec<Slab>,
     indices: FxHashMap<u64, usize>,
     slab_cache: Field,
     inuse: Field,
@@ -67,6 +82,7 @@ impl Caches {
         let mut caches = Caches {
             caches: Vec::new(),
             unlisted: 0,
+            slabs: Vec::new(),
             indices: FxHashMap::default(),
             slab_cache: layouts.field("slab", "slab_cache")?,
             inuse: layouts.field("slab", "inuse")?,
@@ -98,11 +114,11 @@ impl Caches {
         Ok(caches)
     }
 
-    /// Adds the slab of `pages` pages whose `struct slab` is at `slab`.
+    /// Adds the slab of `pages` pages from the page frame `frame` on. Its `struct slab` is at `slab`.
     ///
     /// # Errors
     /// If its counts are impossible.
-    pub fn add(&mut self, running: &mut Running<'_>, slab: u64, pages: u64) -> Result<()> {
+    pub fn add(&mut self, running: &mut Running<'_>, slab: u64, frame: u64, pages: u64) -> Result<()> {
         let cache = running.memory.field(slab, self.slab_cache)?;
         let Some(&index) = self.indices.get(&cache) else {
             self.unlisted += pages;
@@ -120,6 +136,7 @@ impl Caches {
         cache.pages += pages;
         cache.objects += objects;
         cache.used += used;
+        self.slabs.push(Slab { address: slab, frame, objects, cache: index });
         Ok(())
     }
 
@@ -133,8 +150,9 @@ impl Caches {
             cache.used = cache.used.saturating_sub(free_of_processors(running, cache)?);
         }
         let mut seen = FxHashSet::default();
-        for (name, address) in &running.kernel.pointers {
-            let address = address.wrapping_add(running.slide) & 0xffff_ffff;
+        for variable in running.kernel.variables.iter().filter(|variable| variable.size == 4) {
+            let (name, address) =
+                (&variable.name, variable.address.wrapping_add(running.slide) & 0xffff_ffff);
             // Variables of init sections are gone, and their memory has another content.
             let is_gone = is_init(running, address);
             let Some(&index) = self.indices.get(&running.memory.word(address).unwrap_or(0)) else { continue };
@@ -178,39 +196,57 @@ fn free_in_partial(running: &mut Running<'_>, frames: &Frames, cache: &Cache) ->
     Ok(free)
 }
 
-/// Returns the number of free objects in the slabs from which processors allocate. Such a slab counts all of its objects
-/// as used.
-fn free_of_processors(running: &mut Running<'_>, cache: &Cache) -> Result<u64> {
-    let Some(processors) = running.layouts.optional_field("kmem_cache", "cpu_slab") else { return Ok(0) };
-    let offset = running.member(cache.address, "kmem_cache", "offset")?;
-    let secret = match running.layouts.optional_field("kmem_cache", "random") {
-        Some(field) => Some(running.memory.field(cache.address, field)?),
-        None => None,
-    };
-    let pointer = running.memory.field(cache.address, processors)?;
-    let mut free = 0;
-    for processor in running.per_cpu(pointer)? {
-        let slab = running.member(processor, "kmem_cache_cpu", "slab")?;
-        let mut object = running.member(processor, "kmem_cache_cpu", "freelist")?;
-        let limit = if slab == 0 { 0 } else { running.member(slab, "slab", "objects")? };
-        let mut count = 0;
+impl Cache {
+    /// Returns the addresses of the free objects on the list of a slab.
+    ///
+    /// # Errors
+    /// If the list is longer than the slab.
+    pub fn free_objects(&self, running: &mut Running<'_>, slab: &Slab) -> Result<Vec<u64>> {
+        let first = running.member(slab.address, "slab", "freelist")?;
+        self.free_list(running, first, slab.objects)
+    }
+
+    /// Returns the addresses of the objects on a list of free objects, at most `limit`.
+    fn free_list(&self, running: &mut Running<'_>, first: u64, limit: u64) -> Result<Vec<u64>> {
+        let offset = running.member(self.address, "kmem_cache", "offset")?;
+        // The pointers are disguised with CONFIG_SLAB_FREELIST_HARDENED (`freelist_ptr_decode` in `mm/slub.c`).
+        let secret = match running.layouts.optional_field("kmem_cache", "random") {
+            Some(field) => Some(running.memory.field(self.address, field)?),
+            None => None,
+        };
+        let mut objects = Vec::new();
+        let mut object = first;
         while object != 0 {
-            if count == limit {
-                let place = format!("the free objects of the cache {}", cache.name);
+            if objects.len() as u64 == limit {
+                let place = format!("the free objects of the cache {}", self.name);
                 return Err(running.memory.damaged(
                     &place,
                     format!("more than {limit}"),
                     "as many as the slab has",
                 ));
             }
-            count += 1;
+            objects.push(object);
             let at = object.wrapping_add(offset) & 0xffff_ffff;
             object = running.memory.word(at)?;
             if let Some(secret) = secret {
                 object ^= secret ^ u64::from((at as u32).swap_bytes());
             }
         }
-        free += count;
+        Ok(objects)
+    }
+}
+
+/// Returns the number of free objects in the slabs from which processors allocate. Such a slab counts all of its objects
+/// as used.
+fn free_of_processors(running: &mut Running<'_>, cache: &Cache) -> Result<u64> {
+    let Some(processors) = running.layouts.optional_field("kmem_cache", "cpu_slab") else { return Ok(0) };
+    let pointer = running.memory.field(cache.address, processors)?;
+    let mut free = 0;
+    for processor in running.per_cpu(pointer)? {
+        let slab = running.member(processor, "kmem_cache_cpu", "slab")?;
+        let first = running.member(processor, "kmem_cache_cpu", "freelist")?;
+        let limit = if slab == 0 { 0 } else { running.member(slab, "slab", "objects")? };
+        free += cache.free_list(running, first, limit)?.len() as u64;
     }
     Ok(free)
 }
