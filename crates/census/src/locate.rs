@@ -99,10 +99,15 @@ fn find_text(dump: &mut Dump) -> Result<Option<String>> {
         while at < range.end && searched < MAX_SEARCHED {
             let size = (range.end - at).min(CHUNK as u64) as usize;
             if dump.read_physical(at, &mut bytes[..size])? {
-                // A version begins with a digit; the kernel has the words in other texts as well.
+                // A kernel also has this text without the number of its build.
                 let mut found =
-                    wanted.find_iter(&bytes[..size]).map(|start| &bytes[start..size.min(start + 200)]);
-                if let Some(text) = found.find(|text| text.get(14).is_some_and(u8::is_ascii_digit)) {
+                    wanted.find_iter(&bytes[..size]).map(|at| &bytes[at..size.min(at + MAX_TEXT)]);
+                let has_number = |text: &&[u8]| {
+                    let line = first_line(text);
+                    let number = line.split_once('#').map(|(_, after)| after);
+                    number.is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+                };
+                if let Some(text) = found.find(has_number) {
                     return Ok(Some(first_line(text)));
                 }
             }
