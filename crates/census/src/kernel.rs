@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kelf::{Machine, read_linked};
+use kelf::{Machine, linked_machine, read_linked};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use rustc_hash::FxHashMap;
 
@@ -54,17 +54,17 @@ impl Kernel {
             problem,
             advice,
         };
-        let file = object::File::parse(&bytes[..]).map_err(|error| {
-            unsupported(format!("not a whole ELF file ({error})"), "give the vmlinux of the build")
-        })?;
-        let machine = match file.architecture() {
-            object::Architecture::I386 => Machine::I386,
-            object::Architecture::Arm => Machine::Arm,
-            other => {
-                let problem = format!("a kernel for {other:?}");
-                return Err(unsupported(problem, "census supports kernels for i386 and 32-bit ARM"));
-            }
-        };
+        let machine = linked_machine(
+            &name,
+            &bytes,
+            "vmlinux, the linked kernel as an ELF file (not bzImage or Image)",
+        )?;
+        if !matches!(machine, Machine::I386 | Machine::Arm) {
+            let problem = format!("a kernel for {machine}");
+            return Err(unsupported(problem, "census supports kernels for i386 and 32-bit ARM"));
+        }
+        let file = object::File::parse(&bytes[..])
+            .map_err(|error| unsupported(format!("damaged ({error})"), "build the kernel again"))?;
         let mut kernel = Kernel { path: name.clone(), machine: Some(machine), ..Kernel::default() };
         kernel.read_symbols(&file);
         let Some(banner) = kernel.optional_symbol("linux_banner") else {

@@ -33,7 +33,7 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
     let (banner, text) = &kernel.banner;
     let recorded = dump.linear_at(*banner).unwrap_or(kernel.linear);
     let mut candidate = Location { linear: recorded, slide: 0 };
-    let mut is_found = is_at(dump, candidate, *banner, text)?;
+    let mut is_found = is_at(dump, candidate, *banner, text)? && has_notes(dump, candidate, kernel)?;
     let mut searched = 0;
     'search: for range in dump.physical_ranges() {
         let mut physical = range.start.next_multiple_of(PAGE) + banner % PAGE;
@@ -57,17 +57,17 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
             }
         }
     }
-    if !is_found {
-        let problem = match find_text(dump)? {
-            Some(found) => format!("its memory has `{found}` and not `{}`", kernel.banner_line()),
-            None => format!("its memory does not have `{}`", kernel.banner_line()),
-        };
-        return Err(other(dump, kernel, problem));
+    if is_found {
+        return Ok(candidate);
     }
-    if !has_notes(dump, candidate, kernel)? {
-        return Err(other(dump, kernel, "the version is the same, but the build ID differs".into()));
-    }
-    Ok(candidate)
+    let problem = match find_text(dump)? {
+        Some(found) if found == kernel.banner_line() => {
+            "the version is the same, but the build ID differs".into()
+        }
+        Some(found) => format!("its memory has `{found}` and not `{}`", kernel.banner_line()),
+        None => format!("its memory does not have `{}`", kernel.banner_line()),
+    };
+    Err(Error::OtherKernel { name: dump.name().into(), kernel: kernel.path.clone(), problem })
 }
 
 /// Whether the core has the notes of the kernel, which contain the build ID.
@@ -116,8 +116,4 @@ fn find_text(dump: &mut Dump) -> Result<Option<String>> {
         }
     }
     Ok(None)
-}
-
-fn other(dump: &Dump, kernel: &Kernel, problem: String) -> Error {
-    Error::OtherKernel { name: dump.name().into(), kernel: kernel.path.clone(), problem }
 }

@@ -81,18 +81,20 @@ impl<'a> Memory<'a> {
             let at = address.wrapping_add(done as u64) & 0xffff_ffff;
             let start = (at % PAGE) as usize;
             let part = (PAGE as usize - start).min(bytes.len() - done);
-            let page = self.page(at - at % PAGE)?;
+            let page = self.page(at)?;
             bytes[done..done + part].copy_from_slice(&page[start..start + part]);
             done += part;
         }
         Ok(())
     }
 
+    /// Returns the page that contains an address.
     fn page(&mut self, address: u64) -> Result<&[u8]> {
-        let physical = self.physical(address);
+        let start = address - address % PAGE;
+        let physical = self.physical(start);
         if !self.cached.contains_key(&physical) {
             let mut page = vec![0; PAGE as usize].into_boxed_slice();
-            if !self.image.read(address, physical, &mut page)? {
+            if !self.image.read(start, physical, &mut page)? {
                 return Err(Error::Damaged {
                     name: self.image.name().into(),
                     place: format!("memory at {address:#x}"),
@@ -163,11 +165,14 @@ impl<'a> Memory<'a> {
     pub fn list(&mut self, head: u64, limit: u64, place: &str) -> Result<Vec<u64>> {
         let mut members = Vec::new();
         let (mut previous, mut member) = (head, self.word(head)?);
-        while member != head {
+        loop {
             let back = self.word(member.wrapping_add(4))?;
             if back != previous {
                 let problem = format!("the member at {member:#x} has the predecessor {back:#x}");
                 return Err(self.damaged(place, problem, format!("{previous:#x}")));
+            }
+            if member == head {
+                return Ok(members);
             }
             if members.len() as u64 >= limit {
                 return Err(self.damaged(place, format!("more than {limit} members"), "fewer"));
@@ -175,7 +180,6 @@ impl<'a> Memory<'a> {
             members.push(member);
             (previous, member) = (member, self.word(member)?);
         }
-        Ok(members)
     }
 
     /// Creates the error for memory that contradicts itself.

@@ -49,7 +49,7 @@ pub use dump::{Dump, DumpError};
 pub use error::{Error, Result};
 pub use frozen::{FROZEN_SYMBOLS, FrozenSizes};
 pub use functions::{Function, Functions};
-pub use headers::{is_bitcode, is_object, read_linked};
+pub use headers::{is_bitcode, is_object, linked_machine, read_linked};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
 pub use machine::Machine;
