@@ -48,7 +48,8 @@ fn take(running: &mut Running<'_>) -> Result<Document> {
         explained: 0,
     };
     let walked: u64 = caches.caches.iter().map(|cache| cache.pages).sum();
-    take_large_kmalloc(&mut counts, &mut blocks, (memory.slab / PAGE).saturating_sub(walked));
+    let counted = (memory.slab / PAGE).saturating_add_signed(slab_counted_by_processors(running)?);
+    take_large_kmalloc(&mut counts, &mut blocks, counted.saturating_sub(walked));
     for (block, owner) in blocks.iter().zip(references::owners(running, &frames, &caches, &blocks)?) {
         *counts.entry(owner.unwrap_or((Kind::Unknown, unknown_name(block).into()))).or_default() +=
             block.pages;
@@ -88,10 +89,35 @@ fn counter(running: &mut Running<'_>, array: &str, item: &str) -> Result<u64> {
     Ok(value.max(0) as u64)
 }
 
-/// Returns the number of pages that the kernel counts as slab.
+/// The counters of slab pages.
+const SLAB_COUNTERS: [&str; 2] = ["NR_SLAB_RECLAIMABLE_B", "NR_SLAB_UNRECLAIMABLE_B"];
+
+/// Returns the number of pages that `/proc/meminfo` prints as slab.
 fn slab_counter(running: &mut Running<'_>) -> Result<u64> {
-    let reclaimable = counter(running, "vm_node_stat", "NR_SLAB_RECLAIMABLE_B")?;
-    Ok(reclaimable + counter(running, "vm_node_stat", "NR_SLAB_UNRECLAIMABLE_B")?)
+    let mut pages = 0;
+    for item in SLAB_COUNTERS {
+        pages += counter(running, "vm_node_stat", item)?;
+    }
+    Ok(pages)
+}
+
+/// Returns the number of slab pages that processors have counted and not yet added to the counters; it may be negative.
+fn slab_counted_by_processors(running: &mut Running<'_>) -> Result<i64> {
+    let Some(field) = running.layouts.optional_field("pglist_data", "per_cpu_nodestats") else {
+        return Ok(0);
+    };
+    let differences = running.layouts.field("per_cpu_nodestat", "vm_node_stat_diff")?;
+    let node = running.symbol("contig_page_data")?;
+    let pointer = running.memory.field(node, field)?;
+    let mut pages = 0;
+    for processor in running.per_cpu(pointer)? {
+        for item in SLAB_COUNTERS {
+            let offset = differences.offset + running.layouts.constant(item)?;
+            let difference = running.memory.integer(processor.wrapping_add(offset), 1)? as u8 as i8;
+            pages += i64::from(difference);
+        }
+    }
+    Ok(pages)
 }
 
 /// Counts compound pages as large `kmalloc`. Kernels before Linux 6.14 do not mark its pages, but count them as slab

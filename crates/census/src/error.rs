@@ -25,7 +25,7 @@ pub enum Error {
         advice: &'static str,
     },
     /// The debugging information lacks the layout of a structure.
-    #[error("{origin}: no {what} in the debugging information; expected a kernel from Linux 6.1 on")]
+    #[error("{origin}: no {what} in the debugging information; expected a kernel from Linux 6.12 on")]
     Layout {
         /// The file with the debugging information.
         origin: String,

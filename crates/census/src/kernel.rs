@@ -142,7 +142,7 @@ impl Kernel {
         self.optional_symbol(name).ok_or_else(|| Error::Unsupported {
             kernel: self.path.clone(),
             problem: format!("it has no symbol {name}"),
-            advice: "census supports kernels with an MMU and SLUB, from Linux 6.1 on",
+            advice: "census supports kernels with an MMU and SLUB, from Linux 6.12 on",
         })
     }
 

@@ -11,14 +11,15 @@ use gimli::{
 };
 use kcc::KernelCompiler;
 use kcli::Failure;
-use kelf::KernelBuild;
+use kelf::{KernelBuild, KernelVersion};
 use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
 
 /// The structures, unions and type names whose layouts are read.
-const TYPES: [&str; 23] = [
+const TYPES: [&str; 26] = [
+    "per_cpu_nodestat",
     "page",
     "folio",
     "slab",
@@ -28,7 +29,6 @@ const TYPES: [&str; 23] = [
     "list_head",
     "zone",
     "per_cpu_pages",
-    "per_cpu_nodestat",
     "pglist_data",
     "memblock",
     "memblock_type",
@@ -40,12 +40,18 @@ const TYPES: [&str; 23] = [
     "inode",
     "super_block",
     "file_system_type",
-    "thread_union",
     "phys_addr_t",
+    "kmem_cache_per_node_ptrs",
+    "node_barn",
+    "slab_sheaf",
+    "slub_percpu_sheaves",
 ];
 
 /// The prefixes of the enumerators that are read.
 const CONSTANTS: [&str; 5] = ["PG_", "PGTY_", "NR_FREE_PAGES", "NR_SLAB_", "MIGRATE_PCPTYPES"];
+
+/// The first version whose only slab allocator is SLUB.
+const ALWAYS_SLUB: KernelVersion = KernelVersion::new(6, 8);
 
 /// Maximum depth of types within types; a greater one is a cycle.
 const MAX_DEPTH: usize = 32;
@@ -96,6 +102,13 @@ impl Layouts {
             return Ok(layouts);
         }
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
+        if !build.is_enabled("CONFIG_SLUB") && build.version.is_some_and(|version| version < ALWAYS_SLUB) {
+            return Err(Failure::of(Error::Unsupported {
+                kernel: name,
+                problem: "a kernel with CONFIG_SLOB or CONFIG_SLAB".into(),
+                advice: "census supports CONFIG_SLUB",
+            }));
+        }
         let compiler = KernelCompiler::of(&build)?;
         let dir = tempfile::tempdir()?;
         fs::write(dir.path().join("census.c"), include_str!("layout.c"))?;

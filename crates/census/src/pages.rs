@@ -20,19 +20,15 @@ const MAX_ORDER: u64 = 20;
 /// Number of pages by kind and name.
 pub type PageCounts = BTreeMap<(Kind, String), u64>;
 
-/// The values of `page_type` in a `struct page`.
+/// The values of the highest byte of `page_type` in a `struct page`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PageTypes {
-    /// One type in the highest byte (since Linux 6.12).
-    Byte { slab: u64, buddy: u64, table: u64, large_kmalloc: Option<u64> },
-    /// A bit that is clear for each type, below the highest four bits; slab pages have a flag instead (Linux 6.1).
-    Bits { slab_flag: u64 },
+struct PageTypes {
+    slab: u64,
+    buddy: u64,
+    table: u64,
+    /// Since Linux 6.14.
+    large_kmalloc: Option<u64>,
 }
-
-/// Bits of `page_type` up to Linux 6.8 (`include/linux/page-flags.h`): the base, free blocks, page tables.
-const TYPE_BASE: u64 = 0xf000_0000;
-const TYPE_BUDDY: u64 = 0x80;
-const TYPE_TABLE: u64 = 0x200;
 
 /// Bits of `page->mapping` (`include/linux/page-flags.h`): anonymous memory, and pages that a driver can move.
 const MAPPING_ANON: u64 = 1;
@@ -54,20 +50,11 @@ struct PageReader {
 
 impl PageReader {
     fn new(layouts: &Layouts) -> Result<PageReader> {
-        let types = match layouts.constant("PGTY_slab") {
-            Ok(slab) => PageTypes::Byte {
-                slab,
-                buddy: layouts.constant("PGTY_buddy")?,
-                table: layouts.constant("PGTY_table")?,
-                large_kmalloc: layouts.constant("PGTY_large_kmalloc").ok(),
-            },
-            Err(_) => PageTypes::Bits { slab_flag: bit(layouts.constant("PG_slab")?) },
-        };
-        // Since Linux 6.6, the lowest byte of a word.
-        let order = layouts.optional_field("folio", "_folio_order");
-        let folio_order = match order {
-            Some(field) => field,
-            None => Field { size: 1, ..layouts.field("folio", "_flags_1")? },
+        let types = PageTypes {
+            slab: layouts.constant("PGTY_slab")?,
+            buddy: layouts.constant("PGTY_buddy")?,
+            table: layouts.constant("PGTY_table")?,
+            large_kmalloc: layouts.constant("PGTY_large_kmalloc").ok(),
         };
         Ok(PageReader {
             flags: layouts.field("page", "flags")?,
@@ -76,7 +63,8 @@ impl PageReader {
             mapping: layouts.field("page", "mapping")?,
             private: layouts.field("page", "private")?,
             links: layouts.field("page", "lru")?,
-            folio_order,
+            // The order is in the lowest byte.
+            folio_order: Field { size: 1, ..layouts.field("folio", "_flags_1")? },
             reserved: bit(layouts.constant("PG_reserved")?),
             head: bit(layouts.constant("PG_head")?),
             types,
@@ -85,7 +73,7 @@ impl PageReader {
 }
 
 /// Returns the mask of a page flag.
-fn bit(number: u64) -> u64 {
+pub fn bit(number: u64) -> u64 {
     1u64.checked_shl(number as u32).unwrap_or(0)
 }
 
@@ -100,24 +88,13 @@ enum PageType {
 }
 
 impl PageTypes {
-    fn of(self, flags: u64, page_type: u64) -> PageType {
-        match self {
-            PageTypes::Byte { slab, buddy, table, large_kmalloc } => match page_type >> 24 {
-                byte if byte == slab => PageType::Slab,
-                byte if byte == buddy => PageType::Buddy,
-                byte if byte == table => PageType::Table,
-                byte if Some(byte) == large_kmalloc => PageType::LargeKmalloc,
-                _ => PageType::Other,
-            },
-            PageTypes::Bits { slab_flag } => {
-                let is = |one: u64| page_type & (TYPE_BASE | one) == TYPE_BASE;
-                match () {
-                    () if flags & slab_flag != 0 => PageType::Slab,
-                    () if is(TYPE_BUDDY) => PageType::Buddy,
-                    () if is(TYPE_TABLE) => PageType::Table,
-                    () => PageType::Other,
-                }
-            }
+    fn of(self, page_type: u64) -> PageType {
+        match page_type >> 24 {
+            byte if byte == self.slab => PageType::Slab,
+            byte if byte == self.buddy => PageType::Buddy,
+            byte if byte == self.table => PageType::Table,
+            byte if Some(byte) == self.large_kmalloc => PageType::LargeKmalloc,
+            _ => PageType::Other,
         }
     }
 }
@@ -169,7 +146,7 @@ pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) ->
             index += 1;
             continue;
         }
-        let page_type = reader.types.of(flags, running.memory.field(page, reader.page_type)?);
+        let page_type = reader.types.of(running.memory.field(page, reader.page_type)?);
         let order = match page_type {
             PageType::Buddy => running.memory.field(page, reader.private)?,
             _ if flags & reader.head != 0 => running.memory.field(page, reader.folio_order)?,

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::memory::PAGE;
 use crate::pages::Block;
 use crate::running::{Frames, Running};
-use crate::slab::{Caches, Slab, is_init};
+use crate::slab::{Caches, Slab};
 
 /// Maximum size of a variable that is searched, in bytes.
 const MAX_VARIABLE: u64 = 1 << 20;
@@ -42,7 +42,7 @@ pub fn owners(
         targets.extend([first, page, page.wrapping_add(links)].map(|target| (target, number)));
     }
     let mut evidence = vec![Evidence::default(); blocks.len()];
-    search_variables(running, &targets, &mut evidence)?;
+    search_variables(running, frames, &targets, &mut evidence)?;
     for slab in &caches.slabs {
         search_slab(running, caches, slab, &targets, &mut evidence)?;
     }
@@ -61,6 +61,7 @@ pub fn owners(
 /// Searches the variables of the kernel, also the copies of each processor, for pointers to targets.
 fn search_variables(
     running: &mut Running<'_>,
+    frames: &Frames,
     targets: &FxHashMap<u64, usize>,
     evidence: &mut [Evidence],
 ) -> Result<()> {
@@ -75,13 +76,12 @@ fn search_variables(
         let address = variable.address.wrapping_add(running.slide) & 0xffff_ffff;
         let copies = match per_cpu.contains(&variable.address) {
             true => running.per_cpu(address)?,
-            false if is_init(running, address) => continue,
             false => vec![address],
         };
         let mut bytes = vec![0; variable.size as usize];
         for copy in copies {
             // A symbol may be at an address that is not mapped, as those of 32-bit ARM's vectors are.
-            if running.memory.read(copy, &mut bytes).is_err() {
+            if !running.is_kept(frames, copy)? || running.memory.read(copy, &mut bytes).is_err() {
                 continue;
             }
             for number in words(&bytes).filter_map(|word| targets.get(&word)) {

@@ -7,7 +7,6 @@ use kelf::Machine;
 use crate::error::Result;
 use crate::memory::{PAGE, pages_of};
 use crate::running::{Frames, Running};
-use crate::slab::is_init;
 
 /// Maximum number of ranges of `memblock`.
 const MAX_REGIONS: u64 = 1 << 16;
@@ -38,7 +37,7 @@ impl Reserved {
         if running.machine() == Machine::I386 {
             reserved.ranges.push((0..(1 << 20) / PAGE, "the first megabyte"));
         }
-        reserved.add_memblock(running)?;
+        reserved.add_memblock(running, frames)?;
         Ok(reserved)
     }
 
@@ -49,10 +48,11 @@ impl Reserved {
     }
 
     /// Adds the allocations before the page allocator ran, if the kernel keeps the list (`CONFIG_ARCH_KEEP_MEMBLOCK`).
-    fn add_memblock(&mut self, running: &mut Running<'_>) -> Result<()> {
-        let Some(list) = running.optional_symbol("memblock").filter(|&list| !is_init(running, list)) else {
+    fn add_memblock(&mut self, running: &mut Running<'_>, frames: &Frames) -> Result<()> {
+        let Some(list) = running.optional_symbol("memblock") else { return Ok(()) };
+        if !running.is_kept(frames, list)? {
             return Ok(());
-        };
+        }
         let layouts = running.layouts;
         let list = list.wrapping_add(layouts.field("memblock", "reserved")?.offset);
         let count = running.member(list, "memblock_type", "cnt")?;

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layouts;
 use crate::memory::{Memory, PAGE};
+use crate::pages::bit;
 
 /// A running kernel.
 pub struct Running<'a> {
@@ -115,6 +116,16 @@ impl Running<'_> {
             return Err(self.memory.damaged("contig_page_data", problem, "at most 4 GiB of memory"));
         }
         Ok(frames)
+    }
+
+    /// Whether the page of a variable still belongs to the kernel: it was not given back after boot, as init data is.
+    ///
+    /// # Errors
+    /// If the layout is unknown, or the core lacks the array of `struct page`.
+    pub fn is_kept(&mut self, frames: &Frames, address: u64) -> Result<bool> {
+        let Some(index) = frames.index_of(self.memory.physical(address)) else { return Ok(false) };
+        let flags = self.member(frames.page(index), "page", "flags")?;
+        Ok(flags & bit(self.layouts.constant("PG_reserved")?) != 0)
     }
 
     /// Returns the addresses of a per-CPU variable, one for each possible processor.

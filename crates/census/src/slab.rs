@@ -147,16 +147,15 @@ impl Caches {
     pub fn finish(&mut self, running: &mut Running<'_>, frames: &Frames) -> Result<()> {
         for cache in &mut self.caches {
             cache.active = cache.objects.saturating_sub(free_in_partial(running, frames, cache)?);
-            cache.used = cache.used.saturating_sub(free_of_processors(running, cache)?);
+            let kept = free_of_processors(running, cache)? + free_in_sheaves(running, frames, cache)?;
+            cache.used = cache.used.saturating_sub(kept);
         }
         let mut seen = FxHashSet::default();
         for variable in running.kernel.variables.iter().filter(|variable| variable.size == 4) {
             let (name, address) =
                 (&variable.name, variable.address.wrapping_add(running.slide) & 0xffff_ffff);
-            // Variables of init sections are gone, and their memory has another content.
-            let is_gone = is_init(running, address);
             let Some(&index) = self.indices.get(&running.memory.word(address).unwrap_or(0)) else { continue };
-            if !is_gone && seen.insert(name) {
+            if running.is_kept(frames, address)? && seen.insert(name) {
                 self.caches[index].variables.push(name.clone());
             }
         }
@@ -165,33 +164,76 @@ impl Caches {
     }
 }
 
-/// Whether an address is in the memory that the kernel gives back after boot.
-pub fn is_init(running: &Running<'_>, address: u64) -> bool {
-    match (running.optional_symbol("__init_begin"), running.optional_symbol("__init_end")) {
-        (Some(start), Some(end)) => (start..end).contains(&address),
-        _ => false,
+/// The parts of a cache for one memory node, by address; 0 if the node has none.
+#[derive(Clone, Copy)]
+struct Node {
+    /// The `struct kmem_cache_node`.
+    lists: u64,
+    /// The `struct node_barn`, since Linux 6.18.
+    barn: u64,
+}
+
+/// Returns the parts of a cache for each memory node.
+fn nodes(running: &mut Running<'_>, cache: &Cache) -> Result<Vec<Node>> {
+    let layouts = running.layouts;
+    let mut nodes = Vec::new();
+    if let Some(field) = layouts.optional_field("kmem_cache", "per_node") {
+        for number in 0..field.count {
+            let size = layouts.size("kmem_cache_per_node_ptrs")?;
+            let pointers = cache.address.wrapping_add(field.offset + number * size);
+            nodes.push(Node {
+                lists: running.member(pointers, "kmem_cache_per_node_ptrs", "node")?,
+                barn: running.member(pointers, "kmem_cache_per_node_ptrs", "barn")?,
+            });
+        }
+        return Ok(nodes);
     }
+    let field = layouts.field("kmem_cache", "node")?;
+    for number in 0..field.count {
+        let lists = running.memory.word(cache.address.wrapping_add(field.offset + number * 4))?;
+        nodes.push(Node { lists, barn: 0 });
+    }
+    Ok(nodes)
 }
 
 /// Returns the number of free objects in the slabs on a cache's lists of partly used slabs.
 fn free_in_partial(running: &mut Running<'_>, frames: &Frames, cache: &Cache) -> Result<u64> {
     let layouts = running.layouts;
-    let (nodes, partial) =
-        (layouts.field("kmem_cache", "node")?, layouts.field("kmem_cache_node", "partial")?);
+    let partial = layouts.field("kmem_cache_node", "partial")?;
     let link = layouts.field("slab", "slab_list")?;
     let (inuse, objects) = (layouts.field("slab", "inuse")?, layouts.field("slab", "objects")?);
     let mut free = 0u64;
-    for number in 0..nodes.count {
-        let node = running.memory.word(cache.address.wrapping_add(nodes.offset + number * 4))?;
-        if node == 0 {
-            continue;
-        }
+    for node in nodes(running, cache)?.into_iter().filter(|node| node.lists != 0) {
         let place = format!("the partly used slabs of the cache {}", cache.name);
-        for member in running.memory.list(node.wrapping_add(partial.offset), frames.count, &place)? {
+        for member in running.memory.list(node.lists.wrapping_add(partial.offset), frames.count, &place)? {
             let slab = member.wrapping_sub(link.offset);
             let all = running.memory.field(slab, objects)?;
             free += all.saturating_sub(running.memory.field(slab, inuse)?);
         }
+    }
+    Ok(free)
+}
+
+/// Returns the number of free objects in the arrays (sheaves) that processors and nodes keep since Linux 6.18. Their slabs
+/// count them as used. Objects that wait for readers (`kfree_rcu`) still are in use.
+fn free_in_sheaves(running: &mut Running<'_>, frames: &Frames, cache: &Cache) -> Result<u64> {
+    let Some(processors) = running.layouts.optional_field("kmem_cache", "cpu_sheaves") else { return Ok(0) };
+    let pointer = running.memory.field(cache.address, processors)?;
+    let mut free = 0u64;
+    for processor in if pointer == 0 { Vec::new() } else { running.per_cpu(pointer)? } {
+        for member in ["main", "spare"] {
+            let sheaf = running.member(processor, "slub_percpu_sheaves", member)?;
+            if sheaf != 0 {
+                free += running.member(sheaf, "slab_sheaf", "size")?;
+            }
+        }
+    }
+    let capacity = running.member(cache.address, "kmem_cache", "sheaf_capacity")?;
+    let full = running.layouts.field("node_barn", "sheaves_full")?;
+    for node in nodes(running, cache)?.into_iter().filter(|node| node.barn != 0) {
+        let place = format!("the full sheaves of the cache {}", cache.name);
+        let sheaves = running.memory.list(node.barn.wrapping_add(full.offset), frames.count, &place)?;
+        free += sheaves.len() as u64 * capacity;
     }
     Ok(free)
 }

@@ -10,6 +10,9 @@ use crate::running::Running;
 /// Maximum number of tasks (`PID_MAX_LIMIT`).
 const MAX_TASKS: u64 = 4 << 20;
 
+/// Maximum size of a stack in bytes.
+const MAX_STACK: u64 = 1 << 20;
+
 /// Memory that tasks hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
@@ -31,7 +34,13 @@ impl Tasks {
         let (tasks, node) =
             (layouts.field("task_struct", "tasks")?, layouts.field("task_struct", "thread_node")?);
         let threads = layouts.field("signal_struct", "thread_head")?;
-        let stack_size = layouts.size("thread_union")?;
+        // The linker script reserves exactly the stack of the first task (`include/asm-generic/vmlinux.lds.h`).
+        let stack_size =
+            running.symbol("__end_init_stack")?.wrapping_sub(running.symbol("__start_init_stack")?);
+        if stack_size == 0 || stack_size > MAX_STACK {
+            let problem = format!("stacks of {stack_size} bytes");
+            return Err(running.memory.damaged("__end_init_stack", problem, "some pages"));
+        }
         // The table of 32-bit ARM has 4,096 entries of 4 bytes.
         let table_size = if running.machine() == Machine::Arm { 4 * PAGE } else { PAGE };
         let first = running.symbol("init_task")?;

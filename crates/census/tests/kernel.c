@@ -54,7 +54,6 @@ struct task_struct {
     struct mm_struct *mm, *active_mm;
     struct signal_struct *signal;
 };
-union thread_union { unsigned long stack[1024]; };
 
 enum pageflags { PG_head = 6, PG_reserved = 13 };
 enum pagetype { PGTY_buddy = 0xf0, PGTY_table = 0xf2, PGTY_slab = 0xf5 };
@@ -124,4 +123,5 @@ union frame mem_map[16] = {
 struct pglist_data contig_page_data = { { { &processor } }, &mem_map[0].page, 0, 16 };
 unsigned long _totalram_pages = 12, vm_zone_stat[1] = { 2 }, vm_node_stat[2] = { 1, 2 };
 unsigned long high_memory = 0xffc00000;
+asm(".globl __start_init_stack, __end_init_stack; __start_init_stack = 0xc0008000; __end_init_stack = 0xc0009000");
 asm(".globl swapper_pg_dir; swapper_pg_dir = pages + 4096");
