@@ -1,4 +1,4 @@
-//! `census` on the memory of a kernel in miniature, whole and damaged.
+//! `census` on the memory of a kernel in miniature (`fixtures/census`), whole and damaged.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ impl Miniature {
 
     /// Compiles and links the kernel, with further flags.
     fn build(&self, name: &str, flags: &[&str]) {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernel");
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/census/kernel");
         let mut gcc = Command::new("gcc");
         gcc.args(["-m32", "-g", "-ffreestanding", "-fno-pic", "-fno-eliminate-unused-debug-types", "-c"]);
         run(gcc
