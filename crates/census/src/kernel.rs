@@ -124,6 +124,13 @@ impl Kernel {
         self.variables.sort_unstable();
     }
 
+    /// Creates a kernel with symbols alone.
+    #[cfg(test)]
+    pub fn with_symbols(symbols: &[(&str, u64)]) -> Kernel {
+        let symbols = symbols.iter().map(|&(name, address)| (name.to_owned(), (address, 4))).collect();
+        Kernel { symbols, ..Kernel::default() }
+    }
+
     /// Returns the linked address of a symbol.
     pub fn optional_symbol(&self, name: &str) -> Option<u64> {
         self.symbols.get(name).map(|&(address, _)| address)

@@ -197,3 +197,86 @@ impl<'a> Memory<'a> {
 pub fn pages_of(range: Range<u64>) -> Range<u64> {
     range.start / PAGE..range.end.div_ceil(PAGE)
 }
+
+#[cfg(test)]
+pub mod handmade {
+    //! Memory that tests make by hand.
+
+    use super::{Image, PAGE};
+    use kelf::DumpError;
+
+    /// The address of the first byte.
+    pub const START: u64 = 0xc000_0000;
+
+    /// Pages from the physical address 0 on.
+    pub struct Pages(Vec<u8>);
+
+    impl Pages {
+        /// Creates pages of zeros.
+        pub fn new(count: u64) -> Pages {
+            Pages(vec![0; (count * PAGE) as usize])
+        }
+
+        /// Writes words from an address on.
+        pub fn write(&mut self, address: u64, words: &[u64]) {
+            for (number, word) in words.iter().enumerate() {
+                let at = (address - START) as usize + number * 4;
+                self.0[at..at + 4].copy_from_slice(&(*word as u32).to_le_bytes());
+            }
+        }
+    }
+
+    impl Image for Pages {
+        fn name(&self) -> &str {
+            "pages"
+        }
+
+        fn read(&mut self, _: u64, physical: u64, bytes: &mut [u8]) -> Result<bool, DumpError> {
+            let found = self.0.get(physical as usize..physical as usize + bytes.len());
+            found.into_iter().for_each(|found| bytes.copy_from_slice(found));
+            Ok(found.is_some())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::handmade::{Pages, START};
+    use super::*;
+
+    #[test]
+    fn list_with_a_wrong_link_is_damaged() {
+        let (head, one, two) = (START, START + 0x10, START + 0x20);
+        let list = |links: [[u64; 2]; 3], limit| {
+            let mut pages = Pages::new(1);
+            for (address, links) in [head, one, two].into_iter().zip(links) {
+                pages.write(address, &links);
+            }
+            Memory::new(&mut pages, START).list(head, limit, "the list").map_err(|error| error.to_string())
+        };
+        let whole = [[one, two], [two, head], [head, one]];
+        assert_eq!(list(whole, 2), Ok(vec![one, two]));
+        assert_eq!(list([[head, head], [0, 0], [0, 0]], 0), Ok(vec![]));
+        assert!(list(whole, 1).unwrap_err().contains("the list: more than 1 members"));
+        // A loop that does not lead back, and a link into memory that does not exist.
+        let looped = list([[one, two], [two, head], [one, one]], 9).unwrap_err();
+        assert!(looped.contains("has the predecessor 0xc0000000; expected 0xc0000020"), "{looped}");
+        let outside = list([[one, two], [START + 0x9000, head], [0, 0]], 9).unwrap_err();
+        assert!(outside.contains("memory at 0xc0009004"), "{outside}");
+    }
+
+    #[test]
+    fn bits_and_mapped_pages_are_read() {
+        let mut pages = Pages::new(3);
+        pages.write(START + 2 * PAGE - 4, &[0x8040_0041, 7]);
+        let mut memory = Memory::new(&mut pages, START);
+        let bits = |low, width| Field { offset: 4, size: 4, count: 1, bits: Some((low, width)) };
+        let at = START + 2 * PAGE - 8;
+        assert_eq!(memory.field(at, bits(0, 16)).unwrap(), 0x41);
+        assert_eq!(memory.field(at, bits(16, 15)).unwrap(), 0x40);
+        assert_eq!(memory.field(at, bits(31, 1)).unwrap(), 1);
+        memory.map([(0xf000_0000 / PAGE, 2 * PAGE)]);
+        assert_eq!(memory.word(0xf000_0000).unwrap(), 7);
+        assert!(memory.word(0xf000_1000).is_err());
+    }
+}

@@ -292,3 +292,6 @@ fn free_of_processors(running: &mut Running<'_>, cache: &Cache) -> Result<u64> {
     }
     Ok(free)
 }
+
+#[cfg(test)]
+mod tests;
