@@ -29,7 +29,7 @@ fn census_explains_the_memory_of_an_arm_kernel() {
         let run = Run::kshrink("census").arg("core").arg(test.kernel("web-i386").vmlinux).arg("memory.core");
         let refused = test.chain.attempt(run);
         assert_eq!(refused.status, Some(2), "{refused}");
-        assert!(refused.text().contains("memory.core: of another kernel than"), "{refused}");
+        assert!(refused.stderr.contains("memory.core: of another kernel than"), "{refused}");
     });
 }
 
