@@ -220,7 +220,6 @@ const USAGE: &[Row] = &[
         BAD,
         &["--modules"],
     ),
-    ("census", BAD, &["Usage: census"]),
     ("census core program", BAD, &["<CORE>"]),
     ("census diff text", BAD, &["<AFTER>"]),
     ("cmdline-spec", BAD, &["VMLINUX"]),
