@@ -8,7 +8,7 @@
 PREFIX = /usr/local
 # Where cargo builds.
 TARGET = $(or $(CARGO_TARGET_DIR),target)
-COMMANDS = census cmdline-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
+COMMANDS = census cmdline-spec config-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 # Files installed in share/kshrink/.
 SHARED = share/kshrink.mk share/kernel-places.sh share/trace.c
 
@@ -77,7 +77,7 @@ test-binaries: lint build
 	cargo test --release --workspace --no-run --quiet
 
 test-rest: build
-	fixtures/install.sh kernel boot programs cross scan arm
+	fixtures/install.sh kernel boot gdb programs cross clang scan arm
 	cargo test --release --package kopt --test data_cuts --package frozen-pack --test decoders -- --ignored
 	cargo test --release --package syscall-scan --test packages -- --ignored
 	cargo test --release --package kshrink-tests --test kernels --test kshrink_mk --test real_programs --test scan_programs --no-fail-fast -- --ignored --skip everything_frozen

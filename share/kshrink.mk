@@ -22,7 +22,7 @@
 #
 #   KSHRINK_BUILD    where the kernel was built, with its objects and vmlinux (required)
 #   KSHRINK_MAKE     variables that the kernel's make was given, as words of the shell:
-#                    CROSS_COMPILE=arm-linux-gnueabihf- 'KCFLAGS=-O2 -g'
+#                    CC=gcc-12 'KCFLAGS=-O2 -g'
 #   KSHRINK_CMDLINE  the command line that the boot loader passes. Boot parameters that it does not name are
 #                    removed. If this variable is not set at all, all of them stay.
 #   KSHRINK_TRIM     a fragment of a kernel configuration (# CONFIG_LEGACY_PTYS is not set)

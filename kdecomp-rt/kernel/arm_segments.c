@@ -20,7 +20,9 @@
 #include <linux/sched/signal.h>
 #include <linux/seq_file.h>
 #include <linux/stop_machine.h>
+#include <linux/string.h>
 
+#include <asm/cacheflush.h>
 #include <asm/mach-types.h>
 #include <asm/pgalloc.h>
 #include <asm/ptdump.h>
@@ -73,12 +75,22 @@ static void __init fill(pte_t *table, unsigned long address, pmd_t section)
 	}
 }
 
+/* Copies the part of a page table for one section of a pair, with the processor's part. */
+static void __init copy_half(pte_t *table, const pte_t *from, u32 half)
+{
+	u32 first = half * (PTRS_PER_PTE / 2);
+
+	memcpy(table + first, from + first, PTRS_PER_PTE / 2 * sizeof(pte_t));
+	memcpy(table + PTE_HWTABLE_PTRS + first, from + PTE_HWTABLE_PTRS + first, PTRS_PER_PTE / 2 * sizeof(pte_t));
+	clean_dcache_area(table + PTE_HWTABLE_PTRS + first, PTRS_PER_PTE / 2 * sizeof(pte_t));
+}
+
 /*
  * Replaces a pair of sections by pages. A processor must not find a section and a page for the same address (ARM DDI
  * 0406C, section B3.10.1), so the pair is unmapped in between. The code that does this, and the entries of the first
  * level, are reached through an alias meanwhile.
  */
-static void __init split(unsigned long pair)
+static void __init __nocfi split(unsigned long pair)
 {
 	pte_t *table = memblock_alloc(PAGE_SIZE, PAGE_SIZE);
 	pmd_t *entries = pmd_off_k(pair);
@@ -88,9 +100,12 @@ static void __init split(unsigned long pair)
 
 	if (!table)
 		panic("kshrink: no memory for a page table");
-	for (i = 0; i < 2; i++)
+	for (i = 0; i < 2; i++) {
 		if (is_section(entries[i]))
 			fill(table, pair + i * SECTION_SIZE, entries[i]);
+		else if (is_table(entries[i]))
+			copy_half(table, __va(pmd_val(entries[i]) & PAGE_MASK), i);
+	}
 	replace((void *)(ALIAS + SECTION_SIZE + ((unsigned long)entries & ~SECTION_MASK)), value,
 		value + PTRS_PER_PTE / 2 * sizeof(pte_t));
 }
@@ -107,11 +122,13 @@ void __init kshrink_split_sections(void)
 	alias[0] = *entry_of(&init_mm, (unsigned long)kshrink_replace_entries);
 	alias[1] = *entry_of(&init_mm, (unsigned long)swapper_pg_dir);
 	flush_pmd_entry(alias);
+	isb();
 	for (i = 0; i < ARRAY_SIZE(bounds); i++)
 		if (bounds[i] & ~SECTION_MASK && is_section(*entry_of(&init_mm, bounds[i])))
 			split(bounds[i] & PMD_MASK);
 	pmd_clear(alias);
 	local_flush_tlb_all();
+	__flush_icache_all();
 }
 
 /* Replaces bootmem_init() (arch/arm/mm/init.c), which paging_init() calls when all memory is mapped. */

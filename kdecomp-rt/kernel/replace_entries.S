@@ -4,7 +4,7 @@
  *
  * Replaces the two entries of a pair of sections, which may map anything but `entries` and this code: clears them,
  * invalidates the translation buffers of this processor, and writes the new entries (ARM DDI 0406C, section B3.10.1).
- * Uses no stack. The code must not cross the end of a section, so that its alignment is at least its size.
+ * Uses no stack. The code must not cross the end of a section, so its alignment is at least its size.
  */
 #ifdef CONFIG_THUMB2_KERNEL
 	.thumb
@@ -14,7 +14,7 @@
 	.syntax unified
 	.arch armv7-a
 	.section .init.text, "ax", %progbits
-	.balign 64
+	.balign 128
 	.globl kshrink_replace_entries
 	.type kshrink_replace_entries, %function
 kshrink_replace_entries:
@@ -34,6 +34,7 @@ kshrink_replace_entries:
 	mcr	p15, 0, r0, c7, c10, 1
 	dsb
 	isb
-	msr	cpsr_c, r3
+	msr	cpsr_cx, r3		@ with the mask of asynchronous aborts
 	bx	lr
+	.org	kshrink_replace_entries + 128	@ an error if it is longer
 	.size kshrink_replace_entries, . - kshrink_replace_entries

@@ -66,6 +66,13 @@ pub struct Scenario {
     machine: &'static [&'static str],
 }
 
+impl Scenario {
+    /// The path of its initramfs.
+    pub fn initramfs(&self) -> &str {
+        &self.initramfs
+    }
+}
+
 impl KernelTest<'_> {
     /// Runs a test that panics on failure, like [`Chain::check`]. Prints the time of each step.
     pub fn check(name: &str, test: impl FnOnce(&mut KernelTest<'_>)) {
@@ -163,9 +170,9 @@ impl KernelTest<'_> {
         self.on_arm("stress", None, &["--machine", "virt32"])
     }
 
-    /// Forbidden accesses to memory, and the page tables, on 32-bit ARM.
+    /// Forbidden accesses to memory, and the page tables, on 32-bit ARM with high memory.
     pub fn protection_on_arm(&mut self) -> Scenario {
-        self.on_arm("protection", None, &["--machine", "virt32"])
+        self.on_arm("protection", None, &["--machine", "virt32", "--memory", "1024"])
     }
 
     fn on_arm(

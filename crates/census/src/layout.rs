@@ -9,7 +9,7 @@ use gimli::{
     AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Reader, Unit, UnitOffset,
     constants,
 };
-use kcc::KernelCompiler;
+use kbuild::KernelCompiler;
 use kcli::Failure;
 use kelf::{KernelBuild, KernelVersion};
 use object::{Object, ObjectSection};

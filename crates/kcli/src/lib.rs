@@ -1,13 +1,14 @@
 //! Shared parts of the commands of kshrink. Each command is a thin shell over its library:
 //!
 //! - [`main`]: runs a command, prints its error, picks its exit code;
-//! - [`last_lines`]: the end of the output of another command, for an error;
 //! - [`with_arguments`]: parses its command line, which man pages and completions are generated from as well;
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes; `-` means standard input or output;
 //! - [`read_input_if`], [`read_file_if`], [`read_if`]: files whose head shows whether they are of the expected kind;
 //! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most commands read;
 //! - [`Progress`]: a spinner or bar on a terminal, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns;
+//! - [`scratch`]: temporary directories and commands that a signal cleans up;
+//! - [`search`]: the candidates that make a test fail, by halving;
 //! - [`html`]: self-contained HTML pages.
 //!
 //! This is a handful of functions, not a framework: a command describes its own arguments and calls the functions it
@@ -21,6 +22,8 @@ mod output;
 mod plan;
 mod progress;
 mod run;
+pub mod scratch;
+pub mod search;
 mod table;
 
 pub use input::{is_piped_stdin, read_file_if, read_if, read_input, read_input_if};
@@ -28,5 +31,5 @@ pub use install::with_arguments;
 pub use output::Output;
 pub use plan::{check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan};
 pub use progress::Progress;
-pub use run::{Failure, Fault, OrBadInput, last_lines, main};
+pub use run::{Failure, Fault, OrBadInput, main};
 pub use table::{Table, human, percent};

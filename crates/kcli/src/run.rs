@@ -20,9 +20,6 @@ use std::process::ExitCode;
 
 use crate::output::stdout_is_closed;
 
-/// Number of lines at the end of a command's output that an error message quotes.
-const QUOTED_LINES: usize = 15;
-
 /// An unsuccessful end of a command: its exit code and its message.
 #[derive(Debug)]
 pub enum Failure {
@@ -110,14 +107,6 @@ impl<T, E: Error + Send + Sync + 'static> OrBadInput<T> for Result<T, E> {
     fn or_bad_input(self) -> Result<T, Failure> {
         self.map_err(|error| Failure::BadInput(Box::new(error)))
     }
-}
-
-/// Returns the last lines of a command's output, each on a line of its own, to be quoted in a message.
-pub fn last_lines(output: &std::process::Output) -> String {
-    let text = [&output.stdout[..], &output.stderr].concat();
-    let text = String::from_utf8_lossy(&text);
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(QUOTED_LINES)..].iter().map(|line| format!("\n  {line}")).collect()
 }
 
 /// Runs `command`, prints `name: error: …` on standard error if it fails, and returns the exit code for `main`. Uses

@@ -15,8 +15,11 @@ Edges that depend on more than their source need no special care:
 
 The figure excludes padding, the savings of branches that become shorter (they count with their length in the input),
 and finer splitting of data whose references are gone.
+
+[`Removals`] answers the same question for sets that overlap, one search a set, and lists the nodes.
 */
 
+use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
 use kcfg::graph::{Graph, NodeKind};
 use kcfg::index::NodeId;
@@ -64,6 +67,73 @@ pub fn of_sets(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
 /// Returns the bytes that each node retains.
 pub fn of_nodes(graph: &Graph) -> Vec<Retained> {
     sums(graph, &[])
+}
+
+/// The nodes that would be unreachable without a set of nodes, for any number of sets. Sets may overlap.
+pub struct Removals {
+    /// The reachable nodes.
+    reachable: FixedBitSet,
+    roots: Vec<u32>,
+    /// For each node the place in `successors` where its successors begin, and the end of the last.
+    starts: Vec<u32>,
+    successors: Vec<u32>,
+}
+
+impl Removals {
+    /// Collects the edges of a graph.
+    pub fn of(graph: &Graph) -> Removals {
+        let edges = Edges::of(graph);
+        let mut removals = Removals {
+            reachable: FixedBitSet::new(),
+            roots: Vec::new(),
+            starts: Vec::with_capacity(graph.nodes.len() + 1),
+            successors: Vec::new(),
+        };
+        for id in graph.node_ids() {
+            removals.starts.push(removals.successors.len() as u32);
+            if !graph.node(id).live {
+                continue;
+            }
+            edges.for_each(id, |edge| {
+                if let Destination::Node(to) = edge.to
+                    && graph.node(to).live
+                {
+                    removals.successors.push(to.get() as u32);
+                }
+            });
+        }
+        removals.starts.push(removals.successors.len() as u32);
+        let roots = graph.roots.iter().filter(|root| graph.node(root.node).live);
+        removals.roots = roots.map(|root| root.node.get() as u32).collect();
+        removals.reachable = removals.search(&FixedBitSet::new());
+        removals
+    }
+
+    /// Returns the reachable nodes that are unreachable without the nodes of `set`, ascending. They include the
+    /// reachable nodes of the set.
+    pub fn without(&self, set: &[NodeId]) -> Vec<NodeId> {
+        let mut absent = FixedBitSet::with_capacity(self.starts.len());
+        set.iter().for_each(|node| absent.insert(node.get()));
+        let left = self.search(&absent);
+        self.reachable.difference(&left).map(NodeId::from).collect()
+    }
+
+    /// Returns the nodes that are reachable if the nodes in `absent` do not exist.
+    fn search(&self, absent: &FixedBitSet) -> FixedBitSet {
+        let mut seen = FixedBitSet::with_capacity(self.starts.len());
+        let mut worklist = Vec::new();
+        let mut visit = |node: u32, worklist: &mut Vec<u32>| {
+            if !absent.contains(node as usize) && !seen.put(node as usize) {
+                worklist.push(node);
+            }
+        };
+        self.roots.iter().for_each(|&root| visit(root, &mut worklist));
+        while let Some(node) = worklist.pop() {
+            let range = self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize;
+            self.successors[range].iter().for_each(|&to| visit(to, &mut worklist));
+        }
+        seen
+    }
 }
 
 /// The figures of all nodes, followed by the figures of the sets.

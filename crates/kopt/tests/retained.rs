@@ -7,7 +7,8 @@ use kcfg::lift::Lifter;
 use kcfg::lower::{Relax, lower};
 use kcfg::parameters;
 use kelf::{InputFiles, KernelBuild, Program};
-use kopt::{Options, Pass, reach, retained, rounds};
+use kopt::retained::{self, Removals};
+use kopt::{Options, Pass, reach, rounds};
 use kplan::Plan;
 use kshrink_tests::recipe;
 
@@ -47,6 +48,12 @@ fn parameters_keep_what_goes_with_them() {
     let all = parameters::all(&whole);
     let sets: Vec<_> = all.iter().map(|parameter| vec![parameter.node]).collect();
     let mut figures: Vec<_> = all.iter().zip(retained::of_sets(&whole, &sets)).collect();
+    let removals = Removals::of(&whole);
+    for (set, (parameter, keeps)) in sets.iter().zip(&figures) {
+        let removed = removals.without(set).into_iter();
+        let bytes: u64 = removed.map(|node| u64::from(whole.size_with_branch(node))).sum();
+        assert_eq!(bytes, keeps.bytes, "{parameter}");
+    }
     figures.sort_by_key(|(_, keeps)| std::cmp::Reverse(keeps.bytes));
     let (before, object) = (alive(&whole), emitted(&whole));
     assert!(figures.len() > 150, "only {} parameters", figures.len());

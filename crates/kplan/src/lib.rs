@@ -25,6 +25,7 @@ a plan decides about *removal*, and a misspelt field must not be read as "nothin
 - [`Frozen`]: the section `frozen`;
 - [`Exports`]: the section `exports`;
 - [`Params`]: the section `params`;
+- [`ConfigAdvice`]: the section `config`;
 - [`FunctionName`]: the name of a kernel function in every section;
 - [`implicit_calls`]: the system calls that no scan of a program can find, because the kernel and its vDSO make them on
   the program's behalf. A pass that removes system calls must keep these too.
@@ -45,6 +46,7 @@ assert_eq!(Plan::read(text.as_slice(), "again")?, plan);
 
 mod blocks;
 mod call;
+mod config;
 mod contents;
 mod coverage;
 mod document;
@@ -60,6 +62,9 @@ mod syscalls;
 
 pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock, MovedInstruction};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
+pub use config::{
+    ConfigAdvice, Evidence, JointAdvice, KeptBytes, KeptOption, OptionAdvice, OptionValue, Tried, UseClass,
+};
 pub use contents::{ChainLink, Contents, Item, ItemKind, MemoryClass};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Reads, Run};
 pub use document::Error;

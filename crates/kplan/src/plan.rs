@@ -7,6 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::{Map, Value};
 
+use crate::config::ConfigAdvice;
 use crate::coverage::Coverage;
 use crate::document::{Document, Error, SCHEMA_FIELD};
 use crate::exports::Exports;
@@ -25,6 +26,7 @@ const ORDER_FIELD: &str = "order";
 const FROZEN_FIELD: &str = "frozen";
 const EXPORTS_FIELD: &str = "exports";
 const PARAMS_FIELD: &str = "params";
+const CONFIG_FIELD: &str = "config";
 
 const DOCUMENT: Document = Document { what: "a plan", schema: SCHEMA };
 
@@ -43,6 +45,8 @@ pub struct Plan {
     pub exports: Option<Exports>,
     /// The boot parameters that the command line names, if they were decided.
     pub params: Option<Params>,
+    /// The options of the configuration that can be turned off, if they were chosen.
+    pub config: Option<ConfigAdvice>,
     /// The other sections, unchanged and in their order.
     pub other: Map<String, Value>,
 }
@@ -107,6 +111,9 @@ impl Serialize for Plan {
         if let Some(params) = &self.params {
             map.serialize_entry(PARAMS_FIELD, params)?;
         }
+        if let Some(config) = &self.config {
+            map.serialize_entry(CONFIG_FIELD, config)?;
+        }
         for (key, value) in &self.other {
             map.serialize_entry(key, value)?;
         }
@@ -156,6 +163,10 @@ impl<'de> Deserialize<'de> for Plan {
                             return Err(de::Error::duplicate_field(PARAMS_FIELD));
                         }
                         PARAMS_FIELD => plan.params = Some(map.next_value()?),
+                        CONFIG_FIELD if plan.config.is_some() => {
+                            return Err(de::Error::duplicate_field(CONFIG_FIELD));
+                        }
+                        CONFIG_FIELD => plan.config = Some(map.next_value()?),
                         _ => drop(plan.other.insert(key, map.next_value()?)),
                     }
                 }

@@ -14,7 +14,6 @@ mod report;
 mod retained;
 mod rewrite;
 mod runtime_source;
-mod scratch;
 mod segments;
 mod user_program;
 mod write;
@@ -59,16 +58,16 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let RewriteInput::Kernel { build, .. } = &input {
         match &task {
             Task::Relink(out) => {
-                relink::check_output(build, out)?;
+                kbuild::check_output(build, out)?;
                 if arguments.keep_debug {
                     kdebug::check(&build.vmlinux).map_err(Failure::bad_input)?;
                 }
             }
-            Task::EmitObject(file) => relink::check_apart(build, file)?,
+            Task::EmitObject(file) => kbuild::check_apart(build, file)?,
             Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) | Task::Page(_) => {}
         }
         if let Some(file) = &arguments.html {
-            relink::check_apart(build, file)?;
+            kbuild::check_apart(build, file)?;
         }
     }
     let modules = match (&arguments.modules, &input) {

@@ -11,7 +11,7 @@ use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine};
 
 use crate::runtime_source::source;
-use kcc::{ASSEMBLY, KernelCompiler, Source, Unit};
+use kbuild::{ASSEMBLY, KernelCompiler, Source, Unit};
 
 const HEADERS: [Source; 1] = [source!("segments.h", "kernel/segments.h")];
 
@@ -38,12 +38,15 @@ const PAGE: &str = ". = ALIGN(4096);";
 const ALIGNING: &str = "CONFIG_STRICT_KERNEL_RWX";
 
 /// The options that the runtime does not support.
-const OBSTACLES: [(&str, &str); 6] = [
+const OBSTACLES: [(&str, &str); 9] = [
     ("CONFIG_ARM_LPAE", "page tables with large physical addresses are not supported yet"),
     ("CONFIG_CPU_V6", "page-table entries are made in the format of ARMv7"),
     ("CONFIG_CPU_V6K", "page-table entries are made in the format of ARMv7"),
     ("CONFIG_XIP_KERNEL", "its text is not in memory"),
     ("CONFIG_CPU_BIG_ENDIAN", "big-endian page tables were never tested"),
+    ("CONFIG_CFI_CLANG", "control-flow integrity was never tested with its runtime"),
+    ("CONFIG_CFI", "control-flow integrity was never tested with its runtime"),
+    ("CONFIG_HIBERNATION", "the kernel that resumes writes to text through page tables of its own"),
     ("CONFIG_KASAN", "the shadow of packed segments was never tested"),
 ];
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kshrink_tests::{Kernel, KernelTest, Run, Scenario};
+use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario};
 
 use crate::{arm, busybox_plan};
 
@@ -72,6 +72,23 @@ fn gdb_stops_at_a_line(
         assert!(found.contains(expected), "no {expected} in\n{found}");
     }
     assert_eq!(callers(&original), callers(&found), "{original}\n{found}");
+    has_lines(&small);
+}
+
+/// Checks that `kelf where` prints the line of a function's first instruction. (gdb would name the line after it if
+/// both have the same address.)
+fn has_lines(small: &RewrittenKernel) {
+    let symbols = small.dir.join("vmlinux.debug");
+    let answer = ask(&symbols, &[&format!("print/x (long) &{FUNCTION}")]);
+    let address = answer.trim().split_once(" = ").expect("an address").1;
+    let line = Run::new("addr2line").arg("-e").arg(&symbols).arg(address).succeed().text();
+    let line = line.trim().rsplit_once('/').expect("a file and a line").1.to_owned();
+    let place = format!("{FUNCTION}+0x0");
+    let told = Run::kshrink("kelf").arg("where").arg(&small.dir).arg(place).succeed().text();
+    assert!(
+        line.starts_with("open.c:") && told.contains(&format!("fs/{line})")),
+        "{told}, but addr2line: {line}"
+    );
 }
 
 #[test]

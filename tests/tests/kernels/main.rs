@@ -8,6 +8,7 @@ mod arm;
 mod backtraces;
 mod build_dir;
 mod census;
+mod config;
 mod counters;
 mod debugger;
 mod frozen;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario, elf};
 use serde_json::Value;
 
-use super::arm::{self, MAKE};
+use super::arm;
 use super::busybox_plan;
 use super::frozen::number;
 
@@ -34,14 +34,9 @@ fn packed_segments_free_memory_on_two_processors() {
         let kernel = test.kernel("arm-virt-smp");
         let scenario = test.frozen_on_arm();
         let original = memory(test, &scenario, &kernel);
-        let packed = test.rewritten(&kernel, "packed", "", &[&PACK_ALONE, &MAKE[..]].concat());
+        let packed = test.rewritten(&kernel, "packed", "", &PACK_ALONE);
         saves(test, &packed, &scenario, original);
-        let small = test.rewritten(
-            &kernel,
-            "small",
-            &arm::busybox_plan(),
-            &[&["--pack-segments"], &MAKE[..]].concat(),
-        );
+        let small = test.rewritten(&kernel, "small", &arm::busybox_plan(), &["--pack-segments"]);
         saves(test, &small, &scenario, original);
         let processors = test.processors_on_arm(&kernel);
         test.passes(&processors, &small.kernel, &[]);
@@ -56,11 +51,11 @@ fn packed_segments_free_memory_in_arm_code() {
         let scenario = test.frozen_on_arm();
         let original = memory(test, &scenario, &kernel);
         let plan = arm::busybox_plan();
-        let small = test.rewritten(&kernel, "small", &plan, &[&["--pack-segments"], &MAKE[..]].concat());
+        let small = test.rewritten(&kernel, "small", &plan, &["--pack-segments"]);
         saves(test, &small, &scenario, original);
         let plan = arm::everything_plan(test, &kernel, "page");
         let options = ["--pack-segments", "--passes", "syscalls,reach,freeze"];
-        let frozen = test.rewritten(&kernel, "frozen", &plan, &[&options, &MAKE[..]].concat());
+        let frozen = test.rewritten(&kernel, "frozen", &plan, &options);
         saves(test, &frozen, &scenario, original);
         let stress = test.stress_on_arm();
         test.passes(&stress, &frozen.kernel, &[]);
@@ -75,7 +70,7 @@ fn packed_segments_free_memory_in_other_versions() {
             let kernel = test.kernel(name);
             let scenario = test.frozen_on_arm();
             let original = memory(test, &scenario, &kernel);
-            let packed = test.rewritten(&kernel, "packed", "", &[&PACK_ALONE, &MAKE[..]].concat());
+            let packed = test.rewritten(&kernel, "packed", "", &PACK_ALONE);
             saves(test, &packed, &scenario, original);
         }
     });
@@ -91,9 +86,9 @@ fn packed_segments_are_as_protected_as_the_original() {
         let original = attempts(test, &scenario, &kernel);
         let survived = original.values().filter(|result| !result.contains("killed")).count();
         assert!(original.len() == 10 && survived == 0, "{original:?}");
-        let packed = test.rewritten(&kernel, "packed", "", &[&PACK_ALONE, &MAKE[..]].concat());
+        let packed = test.rewritten(&kernel, "packed", "", &PACK_ALONE);
         let plan = arm::busybox_plan();
-        let small = test.rewritten(&kernel, "small", &plan, &[&["--pack-segments"], &MAKE[..]].concat());
+        let small = test.rewritten(&kernel, "small", &plan, &["--pack-segments"]);
         for rewritten in [&packed, &small] {
             assert_eq!(attempts(test, &scenario, &rewritten.kernel), original);
             is_protected(test, &rewritten.kernel);

@@ -11,24 +11,21 @@ everything that it refers to. There are two ways to keep a part:
 */
 
 mod candidates;
-mod search;
 
 use std::io::Write;
-use std::path::Path;
-use std::process::{Command, Output as Ran, Stdio};
 
 use kcfg::graph::Graph;
-use kcli::{Failure, Output, Progress, last_lines};
+use kcli::scratch::ScratchDir;
+use kcli::search::{self, Verdict};
+use kcli::{Failure, Output, Progress};
 use kelf::Program;
 use kopt::Options;
 use kplan::Plan;
 
 use crate::phases::Phases;
 use crate::rewrite::{self, RewriteInput, Rewritten};
-use crate::scratch::ScratchDir;
 use crate::write::Writer;
 use candidates::Candidates;
-use search::Verdict;
 
 /// A test that fails on a rewritten program.
 pub struct Bisection<'a> {
@@ -141,26 +138,8 @@ impl Bisection<'_> {
             }
         };
         match written {
-            Ok(path) => self.command(&path),
+            Ok(path) => search::run_test("--bisect", &self.command, "kshrink-spec", &path),
             Err(failure) => Ok((Verdict::Bad, format!("\n  {}", failure.message()))),
         }
-    }
-
-    fn command(&self, path: &Path) -> Result<(Verdict, String), Failure> {
-        let mut command = Command::new("sh");
-        command.arg("-c").arg(&self.command).arg("kshrink-spec").arg(path).stdin(Stdio::null());
-        let ran: Ran = command.output().map_err(|error| Failure::job(format!("cannot run sh: {error}")))?;
-        let verdict = match ran.status.code() {
-            Some(0) => Verdict::Good,
-            Some(125) => Verdict::Untestable,
-            Some(status @ (126 | 127)) => {
-                return Err(Failure::bad_input(format!(
-                    "--bisect: the shell cannot run the command (exit status {status}):{}",
-                    last_lines(&ran)
-                )));
-            }
-            _ => Verdict::Bad,
-        };
-        Ok((verdict, format!("\n  ({}){}", ran.status, last_lines(&ran))))
     }
 }

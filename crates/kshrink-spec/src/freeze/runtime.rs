@@ -7,7 +7,7 @@ use kelf::{InputFiles, KernelBuild, Machine, Object, Place};
 use kplan::Mechanism;
 
 use crate::runtime_source::source;
-use kcc::{ASSEMBLY, KernelCompiler, Source, Unit};
+use kbuild::{ASSEMBLY, KernelCompiler, Source, Unit};
 
 const HEADERS: [Source; 10] = [
     source!("arm.h", "arm.h"),

@@ -6,23 +6,14 @@ dependencies have not changed, so `make vmlinux` continues with the link: linker
 image. The user's directory is only read.
 */
 
-mod copy;
-mod make;
-
 use std::fs;
-use std::io;
-use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kcli::{Failure, Output, last_lines};
+use kbuild::{BuildCopy, Content, KernelCompiler, Make, existing_ancestor, run};
+use kcli::{Failure, Output};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
-use tempfile::TempDir;
-
-use crate::scratch;
-use copy::BuildCopy;
-use make::Make;
 
 /// A copy of a build directory in which the kernel is linked again; dropping this removes it.
 pub struct Staged<'b> {
@@ -40,35 +31,13 @@ pub enum Goal {
     BootImage,
 }
 
-/// Checks that an output is not inside the build directory.
-pub fn check_apart(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
-    if out != Path::new("-") && existing_ancestor(out)?.starts_with(&build.dir) {
-        return Err(Failure::bad_input(format!(
-            "{}: is inside the build directory {}, which is never written to; name a place outside of it",
-            out.display(),
-            build.dir.display()
-        )));
-    }
-    Ok(())
-}
-
-/// Checks that the output directory can be written and is not inside the build directory.
-pub fn check_output(build: &KernelBuild, out: &Path) -> Result<(), Failure> {
-    check_apart(build, out)?;
-    let parent = existing_ancestor(out)?;
-    if !parent.is_dir() {
-        return Err(Failure::job(format!("{}: is not a directory", parent.display())));
-    }
-    TempDir::new_in(&parent)
-        .map(drop)
-        .map_err(|error| Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind())))
-}
-
 impl<'b> Staged<'b> {
     /// Copies the build directory to the place of `out`. `variables` are for make.
     pub fn copy(build: &'b KernelBuild, variables: &'b [String], out: &Path) -> Result<Staged<'b>, Failure> {
-        let copy = BuildCopy::make(build, &existing_ancestor(out)?)?;
-        let make = Make::new(build, variables, copy)?;
+        let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Link)?;
+        let compiler = KernelCompiler::of(build).ok();
+        let prefix = compiler.as_ref().and_then(KernelCompiler::prefix);
+        let make = Make::new(build, variables, copy, prefix)?;
         let boot_image = make.boot_image()?;
         Ok(Staged { build, make, boot_image })
     }
@@ -81,7 +50,7 @@ impl<'b> Staged<'b> {
             Goal::Vmlinux => vec!["vmlinux"],
             Goal::BootImage => vec!["vmlinux", image_target(&self.boot_image)],
         };
-        self.make.make(&targets)?;
+        self.make.make(&targets, "relinking the kernel")?;
         if fs::read(&archive)? != before {
             return Err(self.make.stale("vmlinux.a"));
         }
@@ -148,13 +117,6 @@ impl<'b> Staged<'b> {
     }
 }
 
-/// Returns the nearest existing ancestor of `out`, as an absolute path.
-fn existing_ancestor(out: &Path) -> Result<PathBuf, Failure> {
-    let absolute = std::path::absolute(out)?;
-    let existing = absolute.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
-    Ok(fs::canonicalize(existing)?)
-}
-
 /// Replaces `vmlinux.a` of the copy by an archive of the object alone.
 fn replace_archive(build: &KernelBuild, dir: &Path, object: &[u8]) -> Result<PathBuf, Failure> {
     let archive = dir.join(build.archive.file_name().expect("an archive has a name"));
@@ -169,19 +131,4 @@ fn replace_archive(build: &KernelBuild, dir: &Path, object: &[u8]) -> Result<Pat
 
 fn image_target(image: &Path) -> &str {
     image.file_name().and_then(|name| name.to_str()).unwrap_or("vmlinux")
-}
-
-/// Runs a command that has to succeed. `what` describes it.
-fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
-    let output = scratch::run(command, |_| ControlFlow::Continue(()));
-    let output = output.map_err(|error| failed(command, what, &error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output))))
-}
-
-/// Returns the error for a command that cannot be run.
-fn failed(command: &Command, what: &str, error: &io::Error) -> Failure {
-    Failure::job(format!("{what}: cannot run {}: {error}", command.get_program().to_string_lossy()))
 }

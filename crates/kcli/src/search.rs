@@ -1,6 +1,13 @@
-//! The search for the candidates that a failure needs, by halving.
+//! The search for the candidates that a failure needs, by halving, and the tests that it runs.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::Command;
 
 use fixedbitset::FixedBitSet;
+
+use crate::Failure;
+use crate::scratch::{self, last_lines};
 
 /// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,6 +18,31 @@ pub enum Verdict {
     Bad,
     /// The test cannot be run.
     Untestable,
+}
+
+/// Runs a user's test, `sh -c COMMAND NAME PATH`, without input. Returns its verdict and the end of its output, for
+/// messages. The exit status is that of `git bisect run`: 0 is good, 125 untestable, and any other is bad. `option` gave
+/// the command.
+///
+/// # Errors
+/// Bad input if the shell cannot run the command (exit status 126 or 127); a failed job if there is no shell.
+pub fn run_test(option: &str, test: &str, name: &str, path: &Path) -> Result<(Verdict, String), Failure> {
+    let mut command = Command::new("sh");
+    command.arg("-c").arg(test).arg(name).arg(path);
+    let ran = scratch::run(&mut command, |_| ControlFlow::Continue(()));
+    let ran = ran.map_err(|error| Failure::job(format!("cannot run sh: {error}")))?;
+    let verdict = match ran.status.code() {
+        Some(0) => Verdict::Good,
+        Some(125) => Verdict::Untestable,
+        Some(status @ (126 | 127)) => {
+            return Err(Failure::bad_input(format!(
+                "{option}: the shell cannot run the command (exit status {status}):{}",
+                last_lines(&ran)
+            )));
+        }
+        _ => Verdict::Bad,
+    };
+    Ok((verdict, format!("\n  ({}){}", ran.status, last_lines(&ran))))
 }
 
 /// Finds a set of candidates with which the test fails, and without any one of which it passes, provided that more

@@ -24,6 +24,9 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Maximum number of attempts to remove a directory.
 const ATTEMPTS: usize = 100;
 
+/// Number of lines at the end of make's output that an error message quotes.
+const QUOTED_LINES: usize = 15;
+
 /// Everything that a signal must not leave behind.
 struct Registry {
     directories: Vec<PathBuf>,
@@ -54,6 +57,23 @@ impl ScratchDir {
         let dir = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?;
         registry.directories.push(dir.path().to_path_buf());
         Ok(ScratchDir { dir: Some(dir) })
+    }
+
+    /// Moves `part`, the directory or something in it, to another name, and removes the rest. A signal that comes
+    /// meanwhile removes all or only the rest.
+    ///
+    /// # Errors
+    /// The errors of the file system. Then everything is removed.
+    pub fn keep(mut self, part: &Path, name: &Path) -> io::Result<()> {
+        let mut registry = registry();
+        let Some(dir) = self.dir.take() else { return Ok(()) };
+        let path = dir.path().to_path_buf();
+        let renamed = fs::rename(part, name);
+        if renamed.is_ok() && part == path {
+            let _ = dir.keep();
+        }
+        registry.directories.retain(|other| *other != path);
+        renamed
     }
 
     /// The path of the directory.
@@ -100,6 +120,14 @@ pub fn run(command: &mut Command, mut watch: impl FnMut(&str) -> ControlFlow<()>
     let stderr = errors.join().expect("reading does not panic")?;
     registry().groups.retain(|&other| other != group);
     Ok(Output { status: child.wait()?, stdout, stderr })
+}
+
+/// The last lines of a command's output, to be quoted in a message.
+pub fn last_lines(output: &Output) -> String {
+    let text = [&output.stdout[..], &output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(QUOTED_LINES)..].iter().map(|line| format!("\n  {line}")).collect()
 }
 
 /// Starts a command in a process group of its own, and registers the group.
@@ -188,6 +216,17 @@ mod tests {
         assert!(!output.status.success());
         // The pipe of standard error closes when the last process ends.
         assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn scratch_dir_keep_renames() {
+        let parent = tempfile::tempdir().expect("a directory");
+        let scratch = ScratchDir::new_in(parent.path(), "scratch-").expect("a directory");
+        fs::write(scratch.path().join("file"), "text").expect("a file");
+        let path = scratch.path().to_path_buf();
+        scratch.keep(&path, &parent.path().join("kept")).expect("another name");
+        assert!(parent.path().join("kept/file").exists());
+        assert_eq!(fs::read_dir(parent.path()).expect("a directory").count(), 1);
     }
 
     #[test]

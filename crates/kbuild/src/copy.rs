@@ -1,7 +1,8 @@
 //! The copy of a build directory.
 //!
 //! make compares the times of all files, but the link reads few of them. Objects that it does not read are empty files
-//! with the time of the original in the copy ([`Unread`]). They are most of a build with debugging information.
+//! with the time of the original in a copy for a link ([`Content::Link`]). They are most of a build with debugging
+//! information.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
@@ -11,13 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use kcli::Failure;
+use kcli::scratch::ScratchDir;
 use kelf::KernelBuild;
 use kelf::archive::{Archive, MemberContent};
 use rustc_hash::FxHashSet;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use super::run;
-use crate::scratch::ScratchDir;
+use crate::run;
 
 /// The history of a source tree that is built in place. It is large, and is only used for the kernel's release, which
 /// make gets as a variable.
@@ -29,10 +30,21 @@ const BLOCK: u64 = 512;
 /// The bytes of a megabyte in messages.
 const MEGABYTE: u64 = 1_000_000;
 
+/// The files of a copy that have their content. The others are empty, with the times of the originals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Files that the link of `vmlinux` and of the boot image reads.
+    Link,
+    /// All files.
+    Everything,
+}
+
 /// A copy of a build directory.
 pub struct BuildCopy {
     /// Removes the copy at the end.
-    _scratch: ScratchDir,
+    scratch: ScratchDir,
+    /// The files with content.
+    pub content: Content,
     /// The copy, an absolute path without links.
     pub dir: PathBuf,
     /// Whether the build directory is directly in the source tree, which Kbuild then calls `..` in every command. In
@@ -45,7 +57,7 @@ impl BuildCopy {
     ///
     /// # Errors
     /// A failed job if something cannot be written; bad input if a link leads from the build to a directory elsewhere.
-    pub fn make(build: &KernelBuild, parent: &Path) -> Result<BuildCopy, Failure> {
+    pub fn make(build: &KernelBuild, parent: &Path, content: Content) -> Result<BuildCopy, Failure> {
         let scratch = ScratchDir::new_in(parent, ".kshrink-relink-").map_err(|error| {
             Failure::job(format!("{}: cannot write there: {}", parent.display(), error.kind()))
         })?;
@@ -56,7 +68,10 @@ impl BuildCopy {
         fs::create_dir(&dir)?;
         let mut entries = Vec::new();
         list(from, Path::new(""), &mut entries)?;
-        let unread = Unread::of(build, &entries)?;
+        let unread = match content {
+            Content::Link => Unread::of(build, &entries)?,
+            Content::Everything => Unread(FxHashSet::default()),
+        };
         check_space(build, &entries, &unread, &dir, parent)?;
         copy(from, &entries, &unread, &dir)?;
         let is_below_source =
@@ -64,7 +79,25 @@ impl BuildCopy {
         if let (true, Some(source)) = (is_below_source, from.parent()) {
             link_entries(source, scratch.path(), name)?;
         }
-        Ok(BuildCopy { _scratch: scratch, dir, is_below_source })
+        Ok(BuildCopy { scratch, content, dir, is_below_source })
+    }
+
+    /// Moves the copy to its final place, which does not exist yet. Its Makefile then names that place.
+    ///
+    /// # Errors
+    /// A failed job if it cannot be moved.
+    pub fn keep(self, build: &KernelBuild, to: &Path) -> Result<(), Failure> {
+        let makefile = self.dir.join("Makefile");
+        if self.dir.join("source").exists()
+            && let Ok(text) = fs::read_to_string(&makefile)
+        {
+            let name = |path: &Path| path.display().to_string();
+            let text = text.replace(&name(&self.dir), &name(to)).replace(&name(&build.dir), &name(to));
+            fs::remove_file(&makefile)?;
+            fs::write(&makefile, text)?;
+        }
+        let moved = self.scratch.keep(&self.dir, to);
+        moved.map_err(|error| Failure::job(format!("{}: cannot move the build there: {error}", to.display())))
     }
 }
 
@@ -97,14 +130,16 @@ fn list(build: &Path, inside: &Path, entries: &mut Vec<Entry>) -> io::Result<()>
 ///
 /// - Members of `vmlinux.a`, which the rewritten object replaces, unless a library has them too.
 /// - What the link makes again: `vmlinux` and `vmlinux.o`.
-/// - Modules and their objects, which `.mod` files list (scripts/Makefile.build).
+/// - Modules and their objects, which `.mod` files list (scripts/Makefile.build). With `CONFIG_TRIM_UNUSED_KSYMS`, the
+///   link reads them to find the exports that they use (scripts/mod/modpost.c).
 struct Unread(FxHashSet<PathBuf>);
 
 impl Unread {
     fn of(build: &KernelBuild, entries: &[Entry]) -> Result<Unread, Failure> {
         let mut unread = FxHashSet::default();
         unread.extend(["vmlinux", "vmlinux.o", "vmlinux.unstripped"].map(PathBuf::from));
-        for Entry { path, .. } in entries {
+        let reads_modules = build.is_enabled("CONFIG_TRIM_UNUSED_KSYMS");
+        for Entry { path, .. } in entries.iter().filter(|_| !reads_modules) {
             let name = path.to_string_lossy();
             if name.ends_with(".ko") || name.ends_with(".mod.o") {
                 unread.insert(path.clone());

@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use kcli::{Failure, last_lines};
+use kcli::Failure;
+use kcli::scratch::last_lines;
 use kelf::KernelBuild;
 
 /// The object whose recorded command is used; every kernel has it.
@@ -47,6 +48,12 @@ impl KernelCompiler {
             ))
         })?;
         Ok(KernelCompiler { dir: build.dir.clone(), words })
+    }
+
+    /// Returns what precedes `gcc` in the compiler's name, as make's variable CROSS_COMPILE has it; `None` for the
+    /// compiler of this machine, and for others.
+    pub fn prefix(&self) -> Option<&str> {
+        crate::cross_compile(&self.words[0])
     }
 
     /// Compiles units that include headers, all with further flags. Returns objects with names for messages.

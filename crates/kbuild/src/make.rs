@@ -1,18 +1,18 @@
 //! The kernel's own make in the copy of its build directory.
 
 use std::fs;
+use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kcli::{Failure, last_lines};
+use kcli::Failure;
+use kcli::scratch::{self, last_lines};
 use kelf::archive::{Archive, MemberContent};
 use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
-use super::copy::BuildCopy;
-use super::failed;
-use crate::scratch;
+use crate::copy::{BuildCopy, Content};
 
 /// Environment variables that would change make's directory or output. A build that runs this command exports some of
 /// them.
@@ -36,12 +36,14 @@ pub struct Make<'b> {
     build: &'b KernelBuild,
     variables: &'b [String],
     copy: BuildCopy,
-    /// The existing inputs of the link, relative to the build directory: the objects of the kernel and their archive.
+    /// The variables that the build has recorded. The user's take precedence.
+    recorded: Vec<(&'static str, String)>,
+    /// If the copy is for a link, its existing inputs, relative to the build directory: the objects of the kernel and their archive.
     inputs: FxHashSet<PathBuf>,
 }
 
 impl<'b> Make<'b> {
-    /// Prepares calls of make with the user's `variables`.
+    /// Prepares calls of make with the user's `variables`. The compiler's prefix is the variable CROSS_COMPILE.
     ///
     /// # Errors
     /// If an archive of the build cannot be read.
@@ -49,13 +51,27 @@ impl<'b> Make<'b> {
         build: &'b KernelBuild,
         variables: &'b [String],
         copy: BuildCopy,
+        prefix: Option<&str>,
     ) -> Result<Make<'b>, Failure> {
-        Ok(Make { build, variables, copy, inputs: inputs(build)? })
+        let mut recorded = recorded_identity(&build.dir);
+        // With CC=PREFIXgcc alone, the other tools have no prefix.
+        let prefix = prefix.filter(|prefix| archived_by(build, &format!("{prefix}ar")));
+        recorded.extend(prefix.map(|prefix| ("CROSS_COMPILE", prefix.to_owned())));
+        let inputs = match copy.content {
+            Content::Link => inputs(build)?,
+            Content::Everything => FxHashSet::default(),
+        };
+        Ok(Make { build, variables, copy, recorded, inputs })
     }
 
     /// The copy.
     pub fn dir(&self) -> &Path {
         &self.copy.dir
+    }
+
+    /// Ends the use of make, and returns the copy.
+    pub fn into_copy(self) -> BuildCopy {
+        self.copy
     }
 
     /// Returns the place of the boot image, relative to the build directory. This call of make writes nothing, and
@@ -80,7 +96,7 @@ impl<'b> Make<'b> {
             .or(places.last().filter(|place| **place != self.copy.dir));
         if let Some(elsewhere) = elsewhere {
             return Err(Failure::bad_input(format!(
-                "{}: in a copy of this directory, make works in {} instead, so the relink would write there; \
+                "{}: in a copy of this directory, make works in {} instead, so it would write there; \
                  nothing was done; expected a Makefile that obeys KBUILD_OUTPUT=DIR on the command line of make",
                 self.build.dir.display(),
                 elsewhere.display()
@@ -96,11 +112,12 @@ impl<'b> Make<'b> {
         }
     }
 
-    /// Makes targets. Stops as soon as make starts to rebuild an input of the link.
+    /// Makes targets. Stops as soon as make starts to rebuild an input of the link, if the copy is for a link. `what`
+    /// describes the job.
     ///
     /// # Errors
     /// Bad input if an input is not up to date; a failed job if make fails.
-    pub fn make(&self, targets: &[&str]) -> Result<(), Failure> {
+    pub fn make(&self, targets: &[&str], what: &str) -> Result<(), Failure> {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = self.command(targets);
         command.arg(format!("-j{jobs}"));
@@ -112,7 +129,6 @@ impl<'b> Make<'b> {
             }
             None => ControlFlow::Continue(()),
         });
-        let what = "relinking the kernel";
         let output = output.map_err(|error| failed(&command, what, &error))?;
         if let Some(input) = stale {
             return Err(self.stale(&input));
@@ -148,7 +164,7 @@ impl<'b> Make<'b> {
             command.args(["-f", "../Makefile"]);
         }
         command.arg(format!("ARCH={}", architecture(self.build)));
-        for (name, value) in recorded_identity(&self.build.dir) {
+        for (name, value) in &self.recorded {
             command.arg(format!("{name}={value}"));
         }
         command.args(self.variables);
@@ -216,4 +232,65 @@ fn recorded_identity(dir: &Path) -> Vec<(&'static str, String)> {
     }
     identity.retain(|(_, value)| !value.is_empty());
     identity
+}
+
+/// Whether a program of this name made the archive that is linked whole, according to its record.
+fn archived_by(build: &KernelBuild, program: &str) -> bool {
+    let name = build.archive.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let record = fs::read_to_string(build.dir.join(format!(".{name}.cmd"))).unwrap_or_default();
+    record.split_whitespace().any(|word| word == program)
+}
+
+/// Returns the variable CROSS_COMPILE for a compiler: the part of its name before `gcc`. `None` for the compiler of this
+/// machine, and for others.
+pub fn cross_compile(compiler: &str) -> Option<&str> {
+    compiler.strip_suffix("gcc").filter(|prefix| prefix.ends_with('-'))
+}
+
+/// Runs a command that has to succeed. `what` describes it.
+///
+/// # Errors
+/// A failed job if it does not.
+pub fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
+    let output = scratch::run(command, |_| ControlFlow::Continue(()));
+    let output = output.map_err(|error| failed(command, what, &error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output))))
+}
+
+/// Returns the error for a command that cannot be run.
+fn failed(command: &Command, what: &str, error: &io::Error) -> Failure {
+    Failure::job(format!("{what}: cannot run {}: {error}", command.get_program().to_string_lossy()))
+}
+
+/// Parses an argument with a variable for make, `VAR=VALUE`. Options of make could redirect its output or silence it.
+///
+/// # Errors
+/// The expectation, if it is something else.
+pub fn parse_variable(argument: &str) -> Result<String, String> {
+    match argument.split_once('=') {
+        Some((name, _)) if !name.is_empty() && !name.starts_with('-') => Ok(argument.to_owned()),
+        _ => Err("expected a variable for make, as VAR=VALUE".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn make_takes_variables_alone() {
+        assert_eq!(parse_variable("KCFLAGS=-Wp,-DX=1").as_deref(), Ok("KCFLAGS=-Wp,-DX=1"));
+        for option in ["-s", "--eval=x", "vmlinux", "=x", ""] {
+            assert!(parse_variable(option).is_err(), "{option}");
+        }
+    }
+
+    #[test]
+    fn prefix_of_a_cross_compiler() {
+        assert_eq!(cross_compile("arm-linux-gnueabihf-gcc"), Some("arm-linux-gnueabihf-"));
+        assert!(cross_compile("gcc").is_none() && cross_compile("clang").is_none());
+    }
 }

@@ -1,0 +1,126 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Lists the options of a kernel's configuration and their cost, and finds the ones that a device can turn off
+///
+/// Reads the kernel's build, found from the path of its vmlinux, and the source tree that it was built from. Prints a
+/// table of the options that can be set to n. It has the bytes that the kernel keeps only because of each option, the
+/// number of options that Kconfig turns off with it, and the number of objects that a rebuild compiles. A plan with traces (`coverage`) adds the class of each option:
+/// whether its code ran, and how. The kernel's own scripts/kconfig/conf decides which options go together; this takes
+/// a few minutes the first time, and is cached by configuration.
+#[derive(Parser, Debug)]
+#[command(
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "\
+Examples:
+  config-spec build/vmlinux
+      list the options that can be turned off, and the bytes that each one keeps
+  config-spec build/vmlinux --quick
+      the same at once, without the options that go with each
+  syscall-scan busybox | coverage qemu build/vmlinux trace | config-spec build/vmlinux
+      add the class of each option from a trace, and its cost after shrinking
+  config-spec build/vmlinux --plan plan.json --explain PACKET
+      print why an option is in its class, what selects it, and what goes with it
+  config-spec build/vmlinux --plan plan.json --hardware modaliases --advise -o advice.json
+      propose options to turn off, but no driver of a device in the file
+  config-spec --fragment advice.json >trim.config
+      write the proposal for scripts/kconfig/merge_config.sh
+  config-spec try advice.json --build build -o trimmed --test 'boot-test \"$1\"/arch/x86/boot/bzImage'
+      build the kernel without these options, and keep those without which the test fails
+
+Exit status:
+  0  success
+  1  the job failed: a file could not be read or written; nothing was written
+  2  usage error or bad input"
+)]
+pub struct Arguments {
+    /// The subcommand, if one is given
+    #[command(subcommand)]
+    pub command: Option<Command>,
+
+    /// The kernel, in the directory where it was built
+    #[arg(required_unless_present = "fragment")]
+    pub vmlinux: Option<PathBuf>,
+
+    /// The plan to read; `-` is standard input, the default if input is piped in
+    #[arg(short, long, value_name = "FILE", conflicts_with = "fragment")]
+    pub plan: Option<PathBuf>,
+
+    /// Trust a scan that could not resolve every system-call site
+    #[arg(long, conflicts_with = "fragment")]
+    pub assume_complete: bool,
+
+    /// Do not ask Kconfig which options go with each; the table then has options that cannot be turned off
+    #[arg(long, conflicts_with_all = ["advise", "fragment"])]
+    pub quick: bool,
+
+    /// The devices of the target, one modalias a line (`cat $(find /sys -name modalias)` there); options of their
+    /// drivers stay
+    #[arg(long, value_name = "FILE", conflicts_with = "fragment")]
+    pub hardware: Option<PathBuf>,
+
+    /// Add the options to turn off to the plan, as section `config`, and print the plan
+    #[arg(long, conflicts_with_all = ["json", "explain", "fragment"])]
+    pub advise: bool,
+
+    /// Write the section `config` of a plan as a fragment of .config, with the reason before each line
+    #[arg(long, value_name = "PLAN", conflicts_with_all = ["vmlinux", "json", "explain"])]
+    pub fragment: Option<PathBuf>,
+
+    /// Print the facts about one option: its class, objects and gates, what selects it, and what goes with it
+    #[arg(long, value_name = "OPTION", conflicts_with = "json")]
+    pub explain: Option<String>,
+
+    /// Print the table as JSON, with the gate of each object and the objects without one
+    #[arg(long)]
+    pub json: bool,
+
+    /// The output file
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+}
+
+/// The subcommands.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Build the kernel without the proposed options, test it, and find the options that must stay
+    ///
+    /// Copies the build directory, turns the options of the plan's section `config` off, and builds the kernel and its
+    /// modules again. If the test fails, halving finds the options without which it does, and these stay. OUT becomes
+    /// the build directory of a kernel that passed the test, and has the plan with the results as advice.json.
+    Try(TryArguments),
+}
+
+/// The arguments of `try`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Exit status:
+  0  success: OUT is the build directory of a kernel that passes the test
+  1  the job failed: the kernel could not be configured, or a file could not be written; there is no OUT
+  2  usage error or bad input, such as a test that also fails with all options; there is no OUT")]
+pub struct TryArguments {
+    /// The plan with the advice; `-` is standard input
+    pub plan: PathBuf,
+
+    /// The directory where the kernel was built; it is only read
+    #[arg(long, value_name = "DIR")]
+    pub build: PathBuf,
+
+    /// The new build directory
+    #[arg(short, long, value_name = "OUT")]
+    pub output: PathBuf,
+
+    /// The test, for `sh -c`, with the build directory as $1. Exit status as for `git bisect run`: 0 passes, 125 cannot
+    /// be tested, 126 and 127 end the search, any other fails
+    #[arg(long, value_name = "COMMAND")]
+    pub test: String,
+
+    /// A variable for make, such as KCFLAGS=-g; ARCH and CROSS_COMPILE are found from the build
+    #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
+    pub make: Vec<String>,
+}

@@ -1,0 +1,119 @@
+//! The facts about one option.
+
+use std::fmt::Write as _;
+
+use kcli::human;
+use kplan::KeptBytes;
+
+use crate::closure::Closures;
+use crate::gates::Gates;
+use crate::kconfig::Definitions;
+use crate::survey::{Handled, Row};
+use crate::tree::Tree;
+
+/// Maximum number of entries in each list.
+const MAX_LIST: usize = 20;
+
+/// Returns the facts about an option that can be turned off.
+pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) -> String {
+    let place = definitions.options.get(&row.name).map_or("", |definition| definition.place.as_str());
+    let mut text = format!("{}: {} ({place})\n", row.name, row.prompt);
+    match &row.class {
+        Ok(class) => line(&mut text, "class", &class.to_string()),
+        Err(why) => line(&mut text, "class", &format!("none: {why}")),
+    }
+    match row.advice() {
+        Ok(()) => line(&mut text, "advice", "turn it off, and test the kernel"),
+        Err(why) => line(&mut text, "advice", &format!("keep it: {why}")),
+    }
+    line(&mut text, "contents", &bytes(row.contents));
+    line(&mut text, "keeps", &bytes(row.keeps));
+    if let Some(after) = row.after {
+        line(&mut text, "after", &bytes(after));
+    }
+    match row.handlers {
+        Handled::No => {}
+        Handled::Maybe => line(&mut text, "calls", "programs may make its system calls"),
+        Handled::RuledOut => line(&mut text, "calls", "no program makes its system calls"),
+    }
+    list(&mut text, "goes with it", &row.with, |name| name.clone());
+    list(&mut text, "comes instead", &row.instead, |name| name.clone());
+    let is_other = |(name, _): &(&String, &String)| {
+        **name != row.name && !row.with.contains(name) && !row.instead.contains(name)
+    };
+    let changed: Vec<_> = row.changes.iter().filter(is_other).collect();
+    list(&mut text, "changes", &changed, |(name, value)| {
+        format!("{name}: {} to {}", shown(tree.config.value(name)), shown(value))
+    });
+    list(&mut text, "objects", &row.objects, |object| {
+        let conditions: Vec<String> =
+            gates.of(object).iter().map(|gate| gate.condition.to_string()).collect();
+        format!("{object}: {}", conditions.join(" || "))
+    });
+    list(&mut text, "compiled again", &row.rebuilds, |object| object.clone());
+    list(&mut text, "ran", &row.ran, |function| {
+        let objects: Vec<&str> = row.objects.iter().map(String::as_str).collect();
+        let when = if function.is_init { "while the kernel started" } else { "afterwards, too" };
+        let how = match (&function.used, function.caller_outside(&objects)) {
+            (Some(why), _) => why.clone(),
+            (None, Some(caller)) => format!("{when}, called by {caller}"),
+            (None, None) if function.is_notified => format!("{when}, called by a notifier chain"),
+            (None, None) if function.is_init => when.to_owned(),
+            (None, None) => "called by these objects alone".to_owned(),
+        };
+        format!("{}: {how}", function.name)
+    });
+    text
+}
+
+/// Returns why an option cannot be turned off by itself, or is not known.
+pub fn fixed(name: &str, tree: &Tree, definitions: &Definitions, closures: &Closures) -> Option<String> {
+    let definition = definitions.options.get(name)?;
+    let value = tree.config.value(name);
+    let mut text =
+        format!("{name}: {} ({})\n", definition.prompt.as_deref().unwrap_or("no prompt"), definition.place);
+    let advice = if value != "y" {
+        format!("it is {}, not y", shown(value))
+    } else if definition.in_choice {
+        "it is one option of a choice; choose another one instead".to_owned()
+    } else if definition.prompt.is_none() {
+        "it has no prompt: other options turn it on".to_owned()
+    } else if closures.contains_key(name) {
+        "Kconfig turns it on again".to_owned()
+    } else {
+        "its closure is not known".to_owned()
+    };
+    line(&mut text, "fixed", &advice);
+    let selectors: Vec<_> = definitions.selectors(name, |option| tree.config.is_enabled(option)).collect();
+    list(&mut text, "selected by", &selectors, |(option, condition)| match condition {
+        Some(condition) => format!("{option} if {condition}"),
+        None => (*option).to_owned(),
+    });
+    Some(text)
+}
+
+fn line(text: &mut String, key: &str, value: &str) {
+    let _ = writeln!(text, "  {key:<9} {value}");
+}
+
+fn list<T>(text: &mut String, key: &str, entries: &[T], show: impl Fn(&T) -> String) {
+    if entries.is_empty() {
+        return;
+    }
+    let _ = writeln!(text, "  {key} ({}):", entries.len());
+    for entry in entries.iter().take(MAX_LIST) {
+        let _ = writeln!(text, "    {}", show(entry));
+    }
+    if entries.len() > MAX_LIST {
+        let _ = writeln!(text, "    and {} more; see --json", entries.len() - MAX_LIST);
+    }
+}
+
+fn shown(value: &str) -> &str {
+    if value.is_empty() { "not set" } else { value }
+}
+
+fn bytes(bytes: KeptBytes) -> String {
+    let KeptBytes { text, data, bss, init } = bytes;
+    format!("text {}, data {}, bss {}, init {}", human(text), human(data), human(bss), human(init))
+}

@@ -1,0 +1,142 @@
+//! The proposed options together.
+//!
+//! Each option is judged alone first. Several together may turn off an option that each of them selects, and remove
+//! objects that each of them needs. These are judged here, and measured.
+
+use std::collections::BTreeSet;
+
+use kcli::Failure;
+use kplan::{JointAdvice, KeptOption};
+
+use crate::closure::Closure;
+use crate::conf::Conf;
+use crate::survey::{MAX_MENTIONS, Measure, Row};
+
+/// The options that can be proposed together.
+pub struct Joint<'r> {
+    /// Their rows, in the order of all rows.
+    pub rows: Vec<&'r Row>,
+    /// Their effect.
+    pub effect: JointAdvice,
+    /// The options that could be proposed alone, but not with the others.
+    pub kept: Vec<KeptOption>,
+}
+
+/// Something that goes only if several options are off, and has to stay.
+enum Needed {
+    Option(String),
+    Object(String),
+}
+
+/// Returns the options that can be proposed together.
+///
+/// # Errors
+/// The errors of Kconfig.
+pub fn judge<'r>(measure: &Measure<'_>, conf: &Conf<'_>, rows: &'r [Row]) -> Result<Joint<'r>, Failure> {
+    let mut rows: Vec<&Row> = rows.iter().filter(|row| row.advice().is_ok()).collect();
+    let mut kept = Vec::new();
+    loop {
+        let changes = changes(conf, &rows)?;
+        let stays = |row: &Row| !changes.get(&row.name).is_some_and(String::is_empty);
+        if let Some(position) = rows.iter().position(|row| stays(row)) {
+            let name = rows.remove(position).name.clone();
+            let reason = "Kconfig turns it on again when the other options are off".to_owned();
+            kept.push(KeptOption { name, reason });
+            continue;
+        }
+        let effect = Effect::new(measure, &rows, &changes);
+        let Some((needed, reason)) = effect.needed(measure) else {
+            let effect = effect.advice(measure, &changes);
+            return Ok(Joint { rows, effect, kept });
+        };
+        let position = cause(measure, conf, &rows, &needed)?;
+        let name = rows.remove(position).name.clone();
+        kept.push(KeptOption { name, reason: needed.reason(&reason) });
+    }
+}
+
+/// Returns the changes without the options of some rows.
+fn changes(conf: &Conf<'_>, rows: &[&Row]) -> Result<Closure, Failure> {
+    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+    if names.is_empty() { Ok(Closure::new()) } else { conf.changes(&names) }
+}
+
+/// Returns the row that keeps something if its option stays: of several, the last one, which keeps the fewest bytes.
+fn cause(measure: &Measure<'_>, conf: &Conf<'_>, rows: &[&Row], needed: &Needed) -> Result<usize, Failure> {
+    for position in (0..rows.len()).rev() {
+        let mut others = rows.to_vec();
+        others.remove(position);
+        if !needed.goes(measure, &changes(conf, &others)?) {
+            return Ok(position);
+        }
+    }
+    // Several options have to stay: one now, and others in later rounds.
+    Ok(rows.len().saturating_sub(1))
+}
+
+impl Needed {
+    fn goes(&self, measure: &Measure<'_>, changes: &Closure) -> bool {
+        let facts = measure.facts;
+        match self {
+            Needed::Option(name) => changes.get(name).is_some_and(String::is_empty),
+            Needed::Object(name) => {
+                let removed = facts.gates.removed_by(&facts.tree.config.with(changes));
+                removed.contains(&name.as_str())
+            }
+        }
+    }
+
+    fn reason(&self, why: &str) -> String {
+        let (Needed::Option(name) | Needed::Object(name)) = self;
+        format!("with other proposed options, it turns off {name}: {why}")
+    }
+}
+
+/// The parts that go if options are off together.
+struct Effect<'m> {
+    /// The options that go only then.
+    with: Vec<String>,
+    /// All objects that go.
+    objects: Vec<&'m str>,
+    /// The objects that go only then.
+    only: Vec<&'m str>,
+}
+
+impl<'m> Effect<'m> {
+    fn new(measure: &Measure<'m>, rows: &[&Row], changes: &Closure) -> Effect<'m> {
+        let facts = measure.facts;
+        let single: BTreeSet<&String> =
+            rows.iter().flat_map(|row| row.with.iter().chain([&row.name])).collect();
+        let is_new = |(name, value): &(&String, &String)| {
+            value.is_empty() && facts.tree.config.is_enabled(name) && !single.contains(name)
+        };
+        let with = changes.iter().filter(is_new).map(|(name, _)| name.clone()).collect();
+        let objects = facts.gates.removed_by(&facts.tree.config.with(changes));
+        let single: BTreeSet<&str> = rows.iter().flat_map(|row| &row.objects).map(String::as_str).collect();
+        let only = objects.iter().copied().filter(|object| !single.contains(object)).collect();
+        Effect { with, objects, only }
+    }
+
+    /// Returns something that has to stay, with the reason.
+    fn needed(&self, measure: &Measure<'_>) -> Option<(Needed, String)> {
+        for option in &self.with {
+            let off = Closure::from([(option.clone(), String::new())]);
+            let mentions = measure.rebuilds(&off, &self.objects).len();
+            if mentions > MAX_MENTIONS {
+                let reason = format!("{mentions} other objects mention it, so its code may be in them");
+                return Some((Needed::Option(option.clone()), reason));
+            }
+        }
+        self.only.iter().find_map(|object| {
+            let reason = measure.objection(&[object], &self.objects)?;
+            Some((Needed::Object((*object).to_owned()), reason))
+        })
+    }
+
+    fn advice(self, measure: &Measure<'_>, changes: &Closure) -> JointAdvice {
+        let (keeps, after) = measure.kept(&self.objects);
+        let rebuilds = measure.rebuilds(changes, &self.objects).len() as u64;
+        let objects = self.only.into_iter().map(str::to_owned).collect();
+        JointAdvice { with: self.with, objects, keeps, after, rebuilds }
+    }
+}

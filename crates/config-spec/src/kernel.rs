@@ -1,0 +1,71 @@
+//! Reads a kernel: its objects, and its graphs as it was built and after the passes of a plan.
+
+use std::collections::BTreeSet;
+
+use kcfg::graph::Graph;
+use kcfg::lift::Lifter;
+use kcli::Failure;
+use kelf::{Functions, InputFiles, KernelBuild, Program};
+use kopt::{Options, Pass, rounds};
+use kplan::Plan;
+
+/// The kernel that options are measured in.
+pub struct Kernel<'p> {
+    /// Its program.
+    pub program: &'p Program<'p>,
+    /// The names of its objects: paths in the build directory.
+    pub objects: BTreeSet<String>,
+    /// The reachable graph of the kernel as it was built.
+    pub built: Graph,
+    /// The graph after the passes that remove, if there is a plan.
+    pub after: Option<Graph>,
+}
+
+impl<'p> Kernel<'p> {
+    /// Lifts the kernel, and runs the passes that `kshrink-spec` runs with this plan and that remove something.
+    ///
+    /// # Errors
+    /// If the kernel cannot be lifted.
+    pub fn lift(
+        build: &KernelBuild,
+        program: &'p Program<'p>,
+        plan: Option<&Plan>,
+        assume_complete: bool,
+    ) -> Result<Kernel<'p>, Failure> {
+        let options = Options { assume_complete, ..Options::default() };
+        let lift = |plan: &Plan, passes: &[Pass]| -> Result<Graph, Failure> {
+            let lifter = Lifter::of_kernel(build, program).map_err(Failure::of)?;
+            let run = rounds::run(lifter, plan, passes, options, |_| ());
+            Ok(run.map_err(Failure::of)?.0)
+        };
+        let built = lift(&Plan::default(), &[Pass::Reach])?;
+        let after = match plan {
+            None => None,
+            Some(plan) => {
+                let runs =
+                    |pass: &Pass| pass.removes() && pass.knows(build.machine) && pass.runs_by_default(plan);
+                let passes: Vec<Pass> = Pass::ALL.iter().copied().filter(runs).collect();
+                Some(lift(plan, &passes)?)
+            }
+        };
+        let objects = program.objects.iter().map(|input| input.object.name.clone()).collect();
+        Ok(Kernel { program, objects, built, after })
+    }
+}
+
+/// Returns the build ID of a kernel in hexadecimal digits, if it has one.
+///
+/// # Errors
+/// If its vmlinux cannot be read.
+pub fn build_id(build: &KernelBuild) -> Result<Option<String>, Failure> {
+    Ok(Functions::read(&build.vmlinux).map_err(Failure::of)?.build_id)
+}
+
+/// Reads the objects of a kernel's link.
+///
+/// # Errors
+/// If one cannot be read.
+pub fn read_objects(build: &KernelBuild) -> Result<InputFiles, Failure> {
+    build.check_links_objects().map_err(Failure::of)?;
+    InputFiles::of_kernel(build).map_err(Failure::of)
+}

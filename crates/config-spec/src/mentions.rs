@@ -1,0 +1,105 @@
+//! The objects whose sources mention an option, by the records of fixdep.
+//!
+//! Kbuild compiles an object again if an option changes whose name occurs in a file that the object includes
+//! (scripts/basic/fixdep.c). The record is in `.NAME.o.cmd` beside the object. A mention says what a rebuild compiles,
+//! not what an option costs: a header that everybody includes mentions options for everybody.
+
+use std::fs;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+/// The objects that mention each option.
+#[derive(Clone, Debug, Default)]
+pub struct Mentions {
+    objects: Vec<String>,
+    of_option: FxHashMap<String, Vec<usize>>,
+}
+
+/// Directories whose objects are programs of the build, not of the kernel.
+const PROGRAMS: [&str; 2] = ["scripts", "tools"];
+
+impl Mentions {
+    /// Reads the records of a build directory.
+    pub fn read(build: &Path) -> Mentions {
+        let mut mentions = Mentions::default();
+        mentions.directory(build, "");
+        mentions
+    }
+
+    /// Returns the objects that mention one of `options`, without those in `besides`, by name.
+    pub fn of<'a>(&self, options: impl IntoIterator<Item = &'a str>, besides: &[&str]) -> Vec<&str> {
+        let mut numbers: Vec<usize> =
+            options.into_iter().filter_map(|option| self.of_option.get(option)).flatten().copied().collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        let mut names: Vec<&str> = numbers.into_iter().map(|number| self.objects[number].as_str()).collect();
+        names.sort_unstable();
+        names.retain(|name| besides.binary_search(name).is_err());
+        names
+    }
+
+    fn directory(&mut self, build: &Path, below: &str) {
+        let Ok(entries) = fs::read_dir(build.join(below)) else { return };
+        for entry in entries.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
+            // `source` is a link to the source tree; links are not followed.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if !PROGRAMS.contains(&path.as_str()) {
+                    self.directory(build, &path);
+                }
+            } else if let Some(object) = name.strip_prefix('.').and_then(|name| name.strip_suffix(".cmd"))
+                && object.ends_with(".o")
+                && let Ok(record) = fs::read(entry.path())
+            {
+                let object = path.replace(&name, object);
+                self.record(object, &String::from_utf8_lossy(&record));
+            }
+        }
+    }
+
+    fn record(&mut self, object: String, record: &str) {
+        let number = self.objects.len();
+        self.objects.push(object);
+        for (_, rest) in record
+            .match_indices("$(wildcard include/config/")
+            .map(|(at, text)| (at, &record[at + text.len()..]))
+        {
+            if let Some((option, _)) = rest.split_once(')') {
+                let objects = self.of_option.entry(option.to_owned()).or_default();
+                if objects.last() != Some(&number) {
+                    objects.push(number);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_that_go_are_not_compiled() {
+        let build = tempfile::tempdir().unwrap();
+        for directory in ["fs", "scripts/mod"] {
+            fs::create_dir_all(build.path().join(directory)).unwrap();
+        }
+        let record = |path: &str, options: &[&str]| {
+            let wildcards: String = options
+                .iter()
+                .map(|option| format!("    $(wildcard include/config/{option}) \\\n"))
+                .collect();
+            fs::write(build.path().join(path), format!("deps := \\\n{wildcards}")).unwrap();
+        };
+        record("fs/.aio.o.cmd", &["AIO", "AIO", "NET"]);
+        record("fs/.exec.o.cmd", &["AIO"]);
+        record("scripts/mod/.devicetable.o.cmd", &["AIO"]);
+        record(".vmlinux.cmd", &["AIO"]);
+        let mentions = Mentions::read(build.path());
+        assert_eq!(mentions.of(["AIO", "NET"], &[]), ["fs/aio.o", "fs/exec.o"]);
+        assert_eq!(mentions.of(["AIO"], &["fs/aio.o"]), ["fs/exec.o"]);
+        assert!(mentions.of(["ABSENT"], &[]).is_empty());
+    }
+}

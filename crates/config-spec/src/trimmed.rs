@@ -1,0 +1,106 @@
+//! A copy of a build directory in which the kernel is built again without some options.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kbuild::{BuildCopy, Content, Make, check_output, cross_compile, existing_ancestor};
+use kcli::search::{self, Verdict};
+use kcli::{Failure, Output, Progress};
+use kelf::KernelBuild;
+use kplan::Plan;
+
+use crate::config::{Config, without};
+use crate::tree::Tree;
+
+/// The file of the plan in the new build directory.
+pub const PLAN: &str = "advice.json";
+
+/// A copy of a build directory. It is removed at the end unless it is kept.
+pub struct Trimmed<'b> {
+    build: &'b KernelBuild,
+    text: &'b str,
+    make: Make<'b>,
+    targets: Vec<String>,
+}
+
+/// A kernel that was built and tested.
+pub struct Trial {
+    /// The verdict of the test. A kernel that cannot be built counts as a failure.
+    pub verdict: Verdict,
+    /// The configuration.
+    pub config: Config,
+    /// The output of the failure, to be quoted.
+    pub failure: String,
+}
+
+impl<'b> Trimmed<'b> {
+    /// Copies a build directory to the place of `out`. `variables` are for make.
+    ///
+    /// # Errors
+    /// Bad input if `out` exists, or if make would not work in the copy.
+    pub fn copy(
+        build: &'b KernelBuild,
+        tree: &'b Tree,
+        variables: &'b [String],
+        out: &Path,
+    ) -> Result<Trimmed<'b>, Failure> {
+        if fs::symlink_metadata(out).is_ok() {
+            return Err(Failure::bad_input(format!(
+                "{}: exists; expected the name of a new directory; remove it, or name another one",
+                out.display()
+            )));
+        }
+        check_output(build, out)?;
+        if fs::read_link(build.dir.join("source")).is_ok_and(|source| source == Path::new("..")) {
+            return Err(Failure::bad_input(format!(
+                "{}: the build directory is in its source tree, and names it `..`, so a copy elsewhere would compile \
+                 everything again; expected a build in another directory (make O=DIR)",
+                build.dir.display()
+            )));
+        }
+        let progress = Progress::spinner("copying the build");
+        let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Everything)?;
+        drop(progress);
+        let prefix = tree.environment.get("CC").and_then(|compiler| cross_compile(compiler));
+        let make = Make::new(build, variables, copy, prefix)?;
+        let image = make.boot_image()?;
+        let image = image.file_name().and_then(|name| name.to_str()).unwrap_or("vmlinux").to_owned();
+        let mut targets = vec![image];
+        if tree.config.is_enabled("MODULES") {
+            targets.push("modules".to_owned());
+        }
+        Ok(Trimmed { build, text: &tree.text, make, targets })
+    }
+
+    /// Builds the kernel without options, and runs the test with the build directory as its argument.
+    ///
+    /// # Errors
+    /// A failed job if Kconfig fails; bad input if the test cannot be run.
+    pub fn trial(&self, options: &[&str], test: &str) -> Result<Trial, Failure> {
+        let file = self.make.dir().join(".config");
+        fs::write(&file, without(self.text, options))?;
+        self.make.make(&["olddefconfig"], "`make olddefconfig`")?;
+        let config = Config::parse(&String::from_utf8_lossy(&fs::read(&file)?));
+        let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
+        let (verdict, failure) = match self.make.make(&targets, "building the kernel") {
+            Ok(()) => search::run_test("--test", test, "config-spec", self.make.dir())?,
+            Err(failure) => (Verdict::Bad, format!("\n  {}", failure.message())),
+        };
+        Ok(Trial { verdict, config, failure })
+    }
+
+    /// Moves the copy to its place, with the plan in it.
+    ///
+    /// # Errors
+    /// A failed job if something cannot be written.
+    pub fn keep(self, plan: &Plan, out: &Path) -> Result<(), Failure> {
+        let out: PathBuf = std::path::absolute(out)?;
+        let mut output = Output::create(&self.make.dir().join(PLAN))?;
+        plan.write(&mut output)?;
+        output.commit()?;
+        if let Some(parent) = out.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        self.make.into_copy().keep(self.build, &out)
+    }
+}

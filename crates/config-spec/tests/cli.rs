@@ -1,0 +1,220 @@
+//! The command on a kernel in miniature, whose Makefiles have a condition of each kind (fixtures/config), and on a real
+//! one.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kshrink_tests::{Outcome, Run, fixture, recipe};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The directory of a test, with the files of fixtures/config/build.sh.
+struct Fixture {
+    dir: TempDir,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        Run::new(fixture("config/build.sh")).arg(dir.path()).succeed();
+        Fixture { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The command in the directory, with arguments separated by spaces, and with a cache of its own.
+    fn command(&self, line: &str) -> Run {
+        let run = Run::new(env!("CARGO_BIN_EXE_config-spec")).dir(self.dir.path());
+        run.env("KSHRINK_CACHE", self.path("cache")).args(line.split_whitespace())
+    }
+
+    fn json(&self, line: &str) -> Value {
+        parse(&self.command(line).succeed().text())
+    }
+
+    /// Runs a command that has to refuse its input, and checks that its one error has these words.
+    fn refuses(&self, line: &str, words: &[&str]) {
+        let Outcome { status, stdout, stderr, .. } = self.command(line).outcome();
+        let errors: Vec<&str> = stderr.lines().filter(|line| line.contains("error:")).collect();
+        assert_eq!((status, stdout.len(), errors.len()), (Some(2), 0, 1), "{line}: {stderr}");
+        for word in words {
+            assert!(stderr.contains(word), "{line}: expected `{word}`: {stderr}");
+        }
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).expect("a file")
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::write(self.path(name), content).expect("a file");
+    }
+
+    fn remove(&self, name: &str) {
+        fs::remove_file(self.path(name)).expect("a file");
+    }
+}
+
+fn parse(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn option<'v>(document: &'v Value, name: &str) -> &'v Value {
+    let options = document["options"].as_array().expect("a list of options");
+    options.iter().find(|option| option["name"] == name).unwrap_or_else(|| panic!("no {name}: {document}"))
+}
+
+/// Returns the names of the options in the section `config` of a plan.
+fn proposed(plan: &Value) -> Vec<&str> {
+    let options = plan["config"]["options"].as_array().expect("options");
+    options.iter().map(|option| option["name"].as_str().expect("a name")).collect()
+}
+
+/// `KSHRINK_BLESS=1` writes the expected document again.
+#[test]
+fn json_of_fixture_is_as_expected() {
+    let fixture = Fixture::new();
+    let text = fixture.command("build/vmlinux -p plan.json --hardware devices --json").succeed().text();
+    let expected = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/expected.json");
+    if std::env::var_os("KSHRINK_BLESS").is_some() {
+        fs::write(&expected, &text).expect("the expected document");
+    }
+    assert_eq!(text, fs::read_to_string(&expected).expect("the expected document"));
+}
+
+#[test]
+fn advice_becomes_a_fragment() {
+    let fixture = Fixture::new();
+    let config = fixture.read("build/.config");
+    fixture.command("build/vmlinux -p plan.json --advise -o all.json").succeed();
+    let plan = parse(&fixture.read("all.json"));
+    assert_eq!(plan["coverage"], parse(&fixture.read("plan.json"))["coverage"]);
+    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "AIO", "WATCHDOG"]);
+    assert_eq!(plan["config"]["options"][3]["evidence"], "trace+scan");
+    // A card is there, and so is a device of the bus.
+    let line = "build/vmlinux --plan plan.json --advise --hardware devices";
+    assert_eq!(proposed(&fixture.json(line)), ["AIO", "WATCHDOG"]);
+    let fragment = fixture.command("--fragment all.json").succeed().text();
+    let lines: Vec<&str> = fragment.lines().collect();
+    assert_eq!(lines.len(), 12, "{fragment}");
+    let card = lines.iter().position(|line| *line == "# CONFIG_CARD is not set").expect("the option");
+    assert!(lines[card - 1].starts_with("# init-only: card_init ran"), "{fragment}");
+    assert!(lines[card - 1].ends_with("with CARD_LED"), "{fragment}");
+    assert_eq!(fixture.read("build/.config"), config);
+}
+
+#[test]
+fn explanation_names_every_fact() {
+    let fixture = Fixture::new();
+    let expect = |option: &str, words: &[&str]| {
+        let line = format!("build/vmlinux -p plan.json --hardware devices --explain {option}");
+        let text = fixture.command(&line).succeed().text();
+        words.iter().for_each(|word| assert!(text.contains(word), "{option}: expected `{word}`: {text}"));
+    };
+    expect(
+        "CONFIG_BUS",
+        &["used", "pci:v00008086", "drivers/bus.o: $(subst m,y,BUS)=y", "bus_init holds its address"],
+    );
+    expect("CARD", &["init-only", "drivers/net/led.o: NET && CARD=y && CARD_LED=y", "card_init: while the"]);
+    expect("AIO", &["hooks-only", "no program makes its system calls", "by init/main.o", "turn it off"]);
+    expect("LOCKS", &["comes instead (1):\n    NO_LOCKS", "called by fs/open.o", "    fs/open.o\n"]);
+    expect("WATCHDOG", &["idle", "HZ: 100 to 50"]);
+    expect("CRC", &["Kconfig turns it on again", "X86_32 if BUS"]);
+    expect("X86_32", &["no prompt"]);
+    expect("HZ_100", &["a choice"]);
+}
+
+#[test]
+fn closures_are_cached() {
+    let fixture = Fixture::new();
+    let run = || fixture.command("build/vmlinux --json").succeed().text();
+    let first = run();
+    let cache = fs::read_dir(fixture.path("cache/closures")).expect("a cache").next();
+    let cache = cache.expect("a file").expect("a file").path();
+    let cached = fs::read_to_string(&cache).expect("the cache");
+    assert!(cached.contains(r#""CARD":{"CARD":"","CARD_LED":""}"#), "{cached}");
+    fs::write(&cache, cached.replace(r#","CARD_LED":"""#, "")).expect("another cache");
+    assert_ne!(run(), first);
+    fs::write(&cache, "{").expect("a damaged cache");
+    assert_eq!(run(), first);
+    // Another configuration has another cache.
+    fixture.write("build/.config", &format!("# A comment.\n{}", fixture.read("build/.config")));
+    assert_eq!(run(), first);
+    assert_eq!(fs::read_dir(fixture.path("cache/closures")).expect("a cache").count(), 2);
+}
+
+#[test]
+fn quick_table_has_no_closures() {
+    let fixture = Fixture::new();
+    fixture.remove("build/scripts/kconfig/conf");
+    let table = fixture.command("build/vmlinux --quick").succeed().text();
+    let card = table.lines().find(|line| line.starts_with("CARD ")).expect("a row");
+    assert_eq!(card.split_whitespace().nth(4), Some("?"), "{table}");
+    assert!(table.starts_with("option ") && !table.contains("class"), "{table}");
+}
+
+#[test]
+fn bad_plans_and_arguments_are_one_error() {
+    let fixture = Fixture::new();
+    let plan = fixture.read("plan.json");
+    fixture.write("other.json", &plan.replace("0123456789abcdef", "ff").replace("do_open", "do_close"));
+    fixture.write("arm.json", &plan.replace("\"i386\"", "\"arm\""));
+    fixture.write("no-trace.json", "{\"schema\": \"kshrink/1\"}");
+    fixture.write("no-devices", "a device\n");
+    let other = ["other.json:", "another kernel", "build ID ff", "do_close", "trace the kernel"];
+    fixture.refuses("build/vmlinux -p other.json", &other);
+    fixture.refuses("build/vmlinux -p arm.json", &["arm.json:", "arm", "i386"]);
+    fixture.refuses(
+        "build/vmlinux -p no-trace.json --advise",
+        &["no-trace.json:", "`coverage`", "coverage qemu"],
+    );
+    fixture.refuses("build/vmlinux --hardware no-devices", &["no-devices:1:", "modalias", "/sys"]);
+    fixture.refuses("build/vmlinux --explain WATCHDOGS", &["WATCHDOGS", "did you mean WATCHDOG?"]);
+    fixture.refuses("--fragment plan.json", &["plan.json:", "`config`", "--advise"]);
+    fixture.refuses("build/vmlinux --advise --quick", &["--quick"]);
+    fixture.refuses("--json", &["<VMLINUX>"]);
+}
+
+#[test]
+fn bad_builds_are_one_error() {
+    let fixture = Fixture::new();
+    let kconfig = fixture.read("source/Kconfig");
+    fixture.write("source/Kconfig", &format!("{kconfig}\nsyntax error\n"));
+    fixture.refuses("build/vmlinux", &["source/Kconfig:", "does not accept", "syntax error", "--quick"]);
+    fixture.write("source/Kconfig", &kconfig);
+
+    let config = fixture.read("build/.config");
+    fixture.write("build/.config", &config.replace("CONFIG_NET=y", "# CONFIG_NET is not set"));
+    fixture
+        .refuses("build/vmlinux", &["build/.config:", "CONFIG_CARD from y to not set", "make olddefconfig"]);
+    fixture.remove("build/.config");
+    fixture.refuses("build/vmlinux", &["build/.config:", "No such file", "build the kernel"]);
+    fixture.write("build/.config", &config);
+
+    fixture.remove("build/modules.builtin.modinfo");
+    fixture.refuses("build/vmlinux --hardware devices", &["modules.builtin.modinfo:", "make vmlinux"]);
+    fixture.remove("build/scripts/kconfig/conf");
+    fixture.refuses("build/vmlinux", &["scripts/kconfig/conf:", "make olddefconfig", "--quick"]);
+    fs::rename(fixture.path("source"), fixture.path("elsewhere")).expect("a tree");
+    fixture.refuses("build/vmlinux --quick", &["source:", "source tree", "build the kernel again"]);
+}
+
+#[test]
+fn objects_of_a_kernel_have_gates() {
+    let vmlinux = recipe("kernels/build.sh", &["web-i386"]).join("vmlinux");
+    let run = Run::new(env!("CARGO_BIN_EXE_config-spec")).arg(vmlinux).args(["--quick", "--json"]);
+    let document = parse(&run.succeed().text());
+    let objects = &document["objects"];
+    assert!(objects["placed"].as_u64().expect("a number") > 800, "{objects}");
+    assert_eq!(objects["unplaced"].as_array().map(Vec::len), Some(0), "{objects}");
+    let uncore = option(&document, "PERF_EVENTS_INTEL_UNCORE");
+    assert_eq!(uncore["objects"].as_array().map(Vec::len), Some(5), "{uncore}");
+    let bytes = uncore["keeps"]["data"].as_u64().expect("a number");
+    assert!((60_000..90_000).contains(&bytes), "{uncore}");
+    let ext2 = option(&document, "EXT2_FS")["objects"].as_array().expect("objects");
+    let is_of_ext2 =
+        |object: &Value| object["object"].as_str().is_some_and(|name| name.starts_with("fs/ext2/"));
+    assert!(ext2.len() == 10 && ext2.iter().all(is_of_ext2), "{ext2:?}");
+}

@@ -1,0 +1,92 @@
+//! Kernels that are built without the options that `config-spec` proposes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kshrink_tests::{Kernel, KernelTest, Run, Scenario, fixture};
+use serde_json::{Value, json};
+
+use crate::{busybox_plan, coverage};
+
+/// Time limit of `config-spec try`, which builds several kernels.
+const TRY_LIMIT: Duration = Duration::from_secs(1200);
+
+/// Returns a number of KiB from the `/proc/meminfo` that the scenario frozen prints.
+fn memory(console: &str, field: &str) -> u64 {
+    let line = format!("meminfo: {field}:");
+    let value = console.lines().find_map(|found| found.strip_prefix(&line)?.split_whitespace().next());
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {field} in {console}"))
+}
+
+/// Returns the advice after a traced boot.
+fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Value {
+    let plan = coverage(test, scenario, kernel, &busybox_plan());
+    let run = Run::kshrink("config-spec").arg(&kernel.vmlinux).arg("--advise").stdin(plan);
+    serde_json::from_str(&test.chain.succeed(run).text()).expect("a plan")
+}
+
+/// Tries a plan with a boot of the scenario's initramfs as the test. Returns the new build directory and its plan.
+fn tried(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, plan: &Value) -> (PathBuf, Value) {
+    test.write("advice.json", plan.to_string());
+    let boot = format!(
+        "'{}' --kernel \"$1/arch/x86/boot/bzImage\" --initramfs '{}' --log tried.log --timeout 120",
+        fixture("qemu/boot.sh").display(),
+        scenario.initramfs()
+    );
+    let run = Run::kshrink("config-spec").args(["try", "advice.json", "-o", "trimmed", "--build"]);
+    let run = run.arg(&kernel.build).args(["--test", &boot]).limit(TRY_LIMIT);
+    test.chain.succeed(run);
+    let plan = serde_json::from_str(&test.read("trimmed/advice.json")).expect("a plan");
+    (test.chain.dir().join("trimmed"), plan)
+}
+
+/// Returns the configuration of a build directory.
+fn configuration(build: &Path) -> String {
+    std::fs::read_to_string(build.join(".config")).expect("a configuration")
+}
+
+#[test]
+fn kernel_without_proposed_options_serves() {
+    KernelTest::check("kernel_without_proposed_options_serves", |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.frozen();
+        test.passes(&scenario, &kernel, &[]);
+        let before = test.console(&kernel);
+        let config = configuration(&kernel.build);
+        let plan = advice(test, &scenario, &kernel);
+        assert_eq!(configuration(&kernel.build), config);
+        let (_, result) = tried(test, &kernel, &scenario, &plan);
+        let options = result["config"]["options"].as_array().expect("options");
+        assert!(
+            options.len() >= 10 && options.iter().all(|option| option["tried"] == "passes"),
+            "{options:?}"
+        );
+        let after = test.read("tried.log").replace('\r', "");
+        let (before, after) = (memory(&before, "MemTotal"), memory(&after, "MemTotal"));
+        assert!(after >= before + 150, "MemTotal: {before} to {after} KiB");
+    });
+}
+
+#[test]
+#[ignore = "builds the kernel again and again"]
+fn options_that_a_test_needs_stay() {
+    KernelTest::check("options_that_a_test_needs_stay", |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.frozen();
+        let mut plan = advice(test, &scenario, &kernel);
+        // The disk of the scenario needs VIRTIO_BLK, contrary to this plan.
+        let options = plan["config"]["options"].as_array_mut().expect("options");
+        options.retain(|option| {
+            ["SERIAL_8250_EXAR", "MQ_IOSCHED_KYBER"].iter().any(|name| option["name"] == *name)
+        });
+        let mut wrong = options[0].clone();
+        wrong["name"] = json!("VIRTIO_BLK");
+        wrong["with"] = json!([]);
+        options.push(wrong);
+        let (build, result) = tried(test, &kernel, &scenario, &plan);
+        let verdicts = result["config"]["options"].as_array().expect("options").iter();
+        let verdicts: Vec<&str> = verdicts.filter_map(|option| option["tried"].as_str()).collect();
+        assert_eq!(verdicts, ["passes", "passes", "fails"]);
+        assert!(configuration(&build).contains("CONFIG_VIRTIO_BLK=y\n"));
+    });
+}
