@@ -8,7 +8,7 @@
 PREFIX = /usr/local
 # Where cargo builds.
 TARGET = $(or $(CARGO_TARGET_DIR),target)
-COMMANDS = cmdline-spec config-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
+COMMANDS = census cmdline-spec config-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 # Files installed in share/kshrink/.
 SHARED = share/kshrink.mk share/kernel-places.sh share/trace.c
 

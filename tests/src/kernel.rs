@@ -213,6 +213,16 @@ impl KernelTest<'_> {
         self.scenario("frozen", None, &[])
     }
 
+    /// The web server, then the kernel's figures of memory and of slab caches, with further options for the machine.
+    pub fn census(&mut self, machine: &'static [&'static str]) -> Scenario {
+        self.scenario("census", None, machine)
+    }
+
+    /// The same on two processors of 32-bit ARM.
+    pub fn census_on_arm(&mut self) -> Scenario {
+        self.on_arm("census", None, &["--machine", "virt32", "--cpus", "2"])
+    }
+
     /// The scenario smp while all pages are refrozen again and again, and thaws in every context.
     pub fn thaw(&mut self, kernel: &Kernel) -> Scenario {
         self.scenario("thaw", Some(kernel), &["--cpus", "2"])

@@ -7,13 +7,9 @@
 //! The dump has no information about blocks without a counter (early boot code, hand-written code, patch sites);
 //! [`uncounted`] decides which of them count as run.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use goblin::container::{Container, Ctx, Endian};
-use goblin::elf::header::{EI_CLASS, EI_DATA, ELFCLASS32, ELFCLASS64, ELFDATA2LSB, ELFMAG, ET_CORE, Header};
-use goblin::elf::program_header::{PT_LOAD, ProgramHeader};
+use kelf::Dump;
 use kplan::{Block, Counters, Run};
 use ktext::{KernelText, Place};
 
@@ -35,22 +31,6 @@ pub struct DumpCounts {
     pub uncounted: u64,
     /// Number of these that count as run.
     pub assumed: u64,
-}
-
-/// The memory of a machine, in a file.
-struct Memory {
-    name: String,
-    file: File,
-    ranges: Vec<DumpedRange>,
-}
-
-/// A range of memory, and its place in the file.
-struct DumpedRange {
-    /// Its virtual address, if the file records it.
-    address: Option<u64>,
-    physical: u64,
-    size: u64,
-    offset: u64,
 }
 
 /// Reads the counters in the dump at `path`, and records the blocks that ran. With `base`, the dump is raw memory from
@@ -85,8 +65,8 @@ pub fn read(
         let problem = format!("it has no symbol {symbol}");
         return Err(refuse(&kernel.path, problem, &format!("the vmlinux that {map_path} was written for")));
     };
-    let mut memory = Memory::open(path, &name, base)?;
-    memory.check_code(kernel)?;
+    let mut memory = Dump::open(path, base)?;
+    check_code(&mut memory, kernel)?;
     let mut bytes = vec![0; blocks.len()];
     if !memory.read(address, kernel.physical_address(address), &mut bytes)? {
         let problem = format!(
@@ -157,109 +137,26 @@ pub fn run(trace: &str, kernel: &KernelText) -> Run {
     }
 }
 
-impl Memory {
-    fn open(path: &Path, name: &str, base: Option<u64>) -> Result<Memory> {
-        let failed = |source| Error::Read { name: name.into(), source };
-        let mut file = File::open(path).map_err(failed)?;
-        let ranges = match base {
-            Some(physical) => {
-                let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
-                vec![DumpedRange { address: None, physical, size, offset: 0 }]
-            }
-            None => ranges(&mut file, name)?,
-        };
-        Ok(Memory { name: name.into(), file, ranges })
-    }
-
-    /// Fills `bytes` from the virtual address `address`, or else from the physical address `physical`. Returns whether
-    /// the dump contains it.
-    fn read(&mut self, address: u64, physical: u64, bytes: &mut [u8]) -> Result<bool> {
-        let size = bytes.len() as u64;
-        let within = |start: u64, range: &DumpedRange, wanted: u64| {
-            let skip = wanted.checked_sub(start)?;
-            (skip.checked_add(size)? <= range.size).then(|| range.offset.checked_add(skip))?
-        };
-        let by_address = self.ranges.iter().find_map(|range| within(range.address?, range, address));
-        let by_physical = || self.ranges.iter().find_map(|range| within(range.physical, range, physical));
-        let Some(offset) = by_address.or_else(by_physical) else { return Ok(false) };
-        let result = self.file.seek(SeekFrom::Start(offset)).and_then(|_| self.file.read_exact(bytes));
-        match result {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Error::NotATrace {
-                name: self.name.clone(),
-                problem: format!("it ends before the {size} bytes at offset {offset}"),
-                expected: "a dump that was not cut off".into(),
-            }),
-            Err(source) => Err(Error::Read { name: self.name.clone(), source }),
-        }
-    }
-
-    /// Compares the kernel's code with its copy in the dump, as far as it is there. Half of the bytes have to be equal:
-    /// a kernel patches some of its code, and frees the memory of its init sections.
-    fn check_code(&mut self, kernel: &KernelText) -> Result<()> {
-        let Some(text) = kernel.linked.sections.iter().max_by_key(|section| section.bytes.len()) else {
-            return Ok(());
-        };
-        let (mut compared, mut same) = (0, 0);
-        let mut address = text.address;
-        for bytes in text.bytes.chunks(CHUNK) {
-            let mut dumped = vec![0; bytes.len()];
-            if self.read(address, kernel.physical_address(address), &mut dumped)? {
-                compared += bytes.len();
-                same += bytes.iter().zip(&dumped).filter(|(one, other)| one == other).count();
-            }
-            address += bytes.len() as u64;
-        }
-        if same * 2 < compared {
-            let problem = format!("{same} of {compared} bytes of {} are equal", text.name);
-            let (name, kernel) = (self.name.clone(), kernel.path.clone());
-            return Err(Error::OtherKernel { name, kernel, problem });
-        }
-        Ok(())
-    }
-}
-
-/// The ranges of memory in an ELF core.
-fn ranges(file: &mut File, name: &str) -> Result<Vec<DumpedRange>> {
-    let wrong = |problem: String| Error::NotATrace {
-        name: name.into(),
-        problem,
-        expected: "an ELF core (/proc/kcore, or QEMU's dump-guest-memory; raw memory needs --base)".into(),
+/// Compares the kernel's code with its copy in the dump, as far as it is there. Half of the bytes have to be equal:
+/// a kernel patches some of its code, and frees the memory of its init sections.
+fn check_code(memory: &mut Dump, kernel: &KernelText) -> Result<()> {
+    let Some(text) = kernel.linked.sections.iter().max_by_key(|section| section.bytes.len()) else {
+        return Ok(());
     };
-    // Reads at most the head of the core, because /proc/kcore has no length.
-    let mut head = Vec::new();
-    let read = file.take(64).read_to_end(&mut head);
-    read.map_err(|source| Error::Read { name: name.into(), source })?;
-    if !head.starts_with(ELFMAG) || head.len() < 64 {
-        return Err(wrong("not an ELF file".into()));
+    let (mut compared, mut same) = (0, 0);
+    let mut address = text.address;
+    for bytes in text.bytes.chunks(CHUNK) {
+        let mut dumped = vec![0; bytes.len()];
+        if memory.read(address, kernel.physical_address(address), &mut dumped)? {
+            compared += bytes.len();
+            same += bytes.iter().zip(&dumped).filter(|(one, other)| one == other).count();
+        }
+        address += bytes.len() as u64;
     }
-    let container = match (head[EI_CLASS], head[EI_DATA]) {
-        (ELFCLASS32, ELFDATA2LSB) => Container::Little,
-        (ELFCLASS64, ELFDATA2LSB) => Container::Big,
-        _ => return Err(wrong("an ELF file of unknown class or byte order".into())),
-    };
-    let ctx = Ctx::new(container, Endian::Little);
-    let header: Header = match container {
-        Container::Little => goblin::elf32::header::Header::parse(&head).map(Header::from),
-        Container::Big => goblin::elf64::header::Header::parse(&head).map(Header::from),
+    if same * 2 < compared {
+        let problem = format!("{same} of {compared} bytes of {} are equal", text.name);
+        let (name, kernel) = (memory.name().to_owned(), kernel.path.clone());
+        return Err(Error::OtherKernel { name, kernel, problem });
     }
-    .map_err(|error| wrong(error.to_string()))?;
-    if header.e_type != ET_CORE {
-        return Err(wrong(format!("an ELF file of type {}, not a core", header.e_type)));
-    }
-    let size = ProgramHeader::size(ctx);
-    let mut table = vec![0; size * usize::from(header.e_phnum)];
-    file.seek(SeekFrom::Start(header.e_phoff))
-        .and_then(|_| file.read_exact(&mut table))
-        .map_err(|error| wrong(format!("its program headers cannot be read ({error})")))?;
-    let headers = ProgramHeader::parse(&table, 0, usize::from(header.e_phnum), ctx);
-    let headers = headers.map_err(|error| wrong(error.to_string()))?;
-    let stored = headers.iter().filter(|header| header.p_type == PT_LOAD).map(|header| DumpedRange {
-        // QEMU writes the physical address if it does not know a virtual one.
-        address: Some(header.p_vaddr).filter(|&address| address != header.p_paddr),
-        physical: header.p_paddr,
-        size: header.p_filesz,
-        offset: header.p_offset,
-    });
-    Ok(stored.collect())
+    Ok(())
 }

@@ -20,6 +20,9 @@ pub enum Error {
     /// The kernel, or the map of its blocks, cannot be used.
     #[error(transparent)]
     Kernel(#[from] ktext::Error),
+    /// The image of memory cannot be used.
+    #[error(transparent)]
+    Dump(#[from] kelf::DumpError),
     /// The file is not a trace of this kind.
     #[error("{name}: {problem}; expected {expected}")]
     NotATrace {
@@ -47,6 +50,7 @@ impl kcli::Fault for Error {
         match self {
             Error::Read { .. } => false,
             Error::Kernel(error) => error.is_bad_input(),
+            Error::Dump(error) => error.is_bad_input(),
             _ => true,
         }
     }

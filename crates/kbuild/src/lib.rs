@@ -2,12 +2,15 @@
 //!
 //! - [`BuildCopy`]: the copy, without the files that a link does not read, or whole;
 //! - [`Make`]: make in the copy, with the variables that the build recorded;
+//! - [`KernelCompiler`]: compiles C for the kernel with the flags of its own build;
 //! - [`check_apart`], [`check_output`]: outputs that are not inside the build directory.
 
+mod compiler;
 mod copy;
 mod make;
 mod output;
 
+pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit};
 pub use copy::{BuildCopy, Content};
 pub use make::{Make, cross_compile, parse_variable, run};
 pub use output::{check_apart, check_output, existing_ancestor};

@@ -38,6 +38,14 @@ pub(crate) struct ElfFile<'a> {
     names: &'a [u8],
 }
 
+/// Returns the machine of a linked file. `expected` names the expected kind of file, for messages.
+///
+/// # Errors
+/// If `bytes` are not a linked ELF file, or its headers are damaged.
+pub fn linked_machine(name: &str, bytes: &[u8], expected: &str) -> Result<Machine> {
+    Ok(ElfFile::parse_linked(name, bytes, expected)?.machine)
+}
+
 impl<'a> ElfFile<'a> {
     /// Reads the headers of `bytes`, a relocatable object.
     pub fn parse_object(name: &str, bytes: &'a [u8]) -> Result<Self> {

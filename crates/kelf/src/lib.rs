@@ -14,10 +14,12 @@
 //! output from scratch, and reading and writing then meet in one type that tests can compare.
 //!
 //! For the linked file, [`Functions`] gives the code by name and address, [`section_bases`] the addresses of an
-//! object's sections, and [`SizeTable`] the sizes, which the command `kelf size` prints.
+//! object's sections, and [`SizeTable`] the sizes, which the command `kelf size` prints. [`Dump`] reads the memory of a
+//! running kernel.
 
 pub mod archive;
 pub mod build_dir;
+pub mod dump;
 pub mod functions;
 pub mod index;
 pub mod inputs;
@@ -43,10 +45,11 @@ pub use addend::put as put_field;
 pub use attributes::{ATTRIBUTES, Attributes, merge as merge_attributes};
 pub use bases::section_bases;
 pub use build_dir::{KernelBuild, KernelVersion};
+pub use dump::{Dump, DumpError};
 pub use error::{Error, Result};
 pub use frozen::{FROZEN_SYMBOLS, FrozenSizes};
 pub use functions::{Function, Functions};
-pub use headers::{is_bitcode, is_object, read_linked};
+pub use headers::{is_bitcode, is_object, linked_machine, read_linked};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
 pub use machine::Machine;

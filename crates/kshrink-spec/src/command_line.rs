@@ -6,7 +6,7 @@ use kcli::Failure;
 use kelf::KernelBuild;
 use kplan::OnMismatch;
 
-use crate::compiler::KernelCompiler;
+use kbuild::KernelCompiler;
 
 /// Compares the command line at boot with the one that the kernel was made for.
 const SOURCE: &str = include_str!("../runtime/cmdline.c");

@@ -10,7 +10,8 @@ use std::path::Path;
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine};
 
-use crate::compiler::{ASSEMBLY, KernelCompiler, Source, Unit, source};
+use crate::runtime_source::source;
+use kbuild::{ASSEMBLY, KernelCompiler, Source, Unit};
 
 const HEADERS: [Source; 1] = [source!("segments.h", "kernel/segments.h")];
 

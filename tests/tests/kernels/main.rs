@@ -7,6 +7,7 @@ mod again;
 mod arm;
 mod backtraces;
 mod build_dir;
+mod census;
 mod config;
 mod counters;
 mod debugger;

@@ -6,7 +6,8 @@ use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Object, Place};
 use kplan::Mechanism;
 
-use crate::compiler::{ASSEMBLY, KernelCompiler, Source, Unit, source};
+use crate::runtime_source::source;
+use kbuild::{ASSEMBLY, KernelCompiler, Source, Unit};
 
 const HEADERS: [Source; 10] = [
     source!("arm.h", "arm.h"),

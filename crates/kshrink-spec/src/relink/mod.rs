@@ -10,12 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kbuild::{BuildCopy, Content, Make, existing_ancestor, run};
+use kbuild::{BuildCopy, Content, KernelCompiler, Make, existing_ancestor, run};
 use kcli::{Failure, Output};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
-
-use crate::compiler::KernelCompiler;
 
 /// A copy of a build directory in which the kernel is linked again; dropping this removes it.
 pub struct Staged<'b> {

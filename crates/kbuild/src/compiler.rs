@@ -1,4 +1,4 @@
-//! Compiling C for a kernel with the flags of its own build.
+//! Compiles C for a kernel with the flags of its own build, which Kbuild recorded.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,14 +23,6 @@ pub type Source = (&'static str, &'static str);
 
 /// A source file, and flags besides those of the kernel.
 pub type Unit = (Source, &'static [&'static str]);
-
-/// A file of `kdecomp-rt/`.
-macro_rules! source {
-    ($name:literal, $path:literal) => {
-        ($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kdecomp-rt/", $path)))
-    };
-}
-pub(crate) use source;
 
 /// The flags that Kbuild passes for assembly.
 pub const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];
@@ -61,7 +53,7 @@ impl KernelCompiler {
     /// Returns what precedes `gcc` in the compiler's name, as make's variable CROSS_COMPILE has it; `None` for the
     /// compiler of this machine, and for others.
     pub fn prefix(&self) -> Option<&str> {
-        kbuild::cross_compile(&self.words[0])
+        crate::cross_compile(&self.words[0])
     }
 
     /// Compiles units that include headers, all with further flags. Returns objects with names for messages.

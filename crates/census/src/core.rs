@@ -1,0 +1,153 @@
+//! The census of a core.
+
+use std::path::Path;
+
+use kcli::{Failure, Progress};
+use kelf::Dump;
+
+use crate::document::{Document, Kind, Owner, SCHEMA, Sums};
+use crate::error::Result;
+use crate::kernel::Kernel;
+use crate::layout::Layouts;
+use crate::locate::locate;
+use crate::memory::{Memory, PAGE};
+use crate::pages::{self, Block, LARGE_KMALLOC, PageCounts, Pages};
+use crate::references;
+use crate::running::Running;
+use crate::slab::{Cache, Caches};
+
+/// Takes the census of the kernel `vmlinux` from a core.
+///
+/// # Errors
+/// If a file cannot be read, the core is damaged or of another kernel, or the kernel is not supported.
+pub fn census(vmlinux: &Path, core: &Path, progress: &Progress) -> Result<Document, Failure> {
+    let (kernel, bytes) = Kernel::read(vmlinux).map_err(Failure::of)?;
+    let mut dump = Dump::open(core, None).map_err(Failure::of)?;
+    let location = locate(&mut dump, &kernel).map_err(Failure::of)?;
+    progress.message("reading layouts");
+    let layouts = Layouts::of_kernel(vmlinux, &bytes)?;
+    drop(bytes);
+    progress.message("counting pages");
+    let memory = Memory::new(&mut dump, location.linear);
+    let mut running = Running { kernel: &kernel, layouts: &layouts, memory, slide: location.slide };
+    let mut document = take(&mut running).map_err(Failure::of)?;
+    document.core = core.display().to_string();
+    Ok(document)
+}
+
+/// Takes the census of a running kernel.
+fn take(running: &mut Running<'_>) -> Result<Document> {
+    let frames = running.frames()?;
+    let mut caches = Caches::read(running)?;
+    let Pages { mut counts, mut blocks } = pages::count(running, &frames, &mut caches)?;
+    caches.finish(running, &frames)?;
+    let mut memory = Sums {
+        total: running.variable("_totalram_pages")? * PAGE,
+        free: counter(running, "vm_zone_stat", "NR_FREE_PAGES")? * PAGE,
+        slab: slab_counter(running)? * PAGE,
+        explained: 0,
+    };
+    let walked: u64 = caches.caches.iter().map(|cache| cache.pages).sum();
+    let counted = (memory.slab / PAGE).saturating_add_signed(slab_counted_by_processors(running)?);
+    take_large_kmalloc(&mut counts, &mut blocks, counted.saturating_sub(walked));
+    for (block, owner) in blocks.iter().zip(references::owners(running, &frames, &caches, &blocks)?) {
+        *counts.entry(owner.unwrap_or((Kind::Unknown, unknown_name(block).into()))).or_default() +=
+            block.pages;
+    }
+    let mut owners: Vec<Owner> =
+        caches.caches.into_iter().filter(|cache| cache.pages > 0).map(owner_of).collect();
+    owners.extend(counts.into_iter().map(|((kind, name), pages)| Owner::new(kind, name, pages * PAGE)));
+    owners
+        .sort_by(|one, other| (one.kind, other.bytes, &one.name).cmp(&(other.kind, one.bytes, &other.name)));
+    memory.explained = owners.iter().filter(|owner| owner.kind.is_explained()).map(|owner| owner.bytes).sum();
+    Ok(Document {
+        schema: SCHEMA.into(),
+        kernel: running.kernel.banner_line(),
+        core: String::new(),
+        page_size: PAGE,
+        memory,
+        owners,
+    })
+}
+
+fn owner_of(cache: Cache) -> Owner {
+    Owner {
+        objects: Some(cache.objects),
+        used: Some(cache.used),
+        active: Some(cache.active),
+        object_size: Some(cache.size),
+        merged: Some(cache.merged),
+        variables: cache.variables,
+        ..Owner::new(Kind::Slab, cache.name, cache.pages * PAGE)
+    }
+}
+
+/// Reads a counter of pages from an array of counters; a negative one as 0, as the kernel does.
+fn counter(running: &mut Running<'_>, array: &str, item: &str) -> Result<u64> {
+    let address = running.symbol(array)?.wrapping_add(running.layouts.constant(item)? * 4);
+    let value = running.memory.word(address)? as u32 as i32;
+    Ok(value.max(0) as u64)
+}
+
+/// The counters of slab pages.
+const SLAB_COUNTERS: [&str; 2] = ["NR_SLAB_RECLAIMABLE_B", "NR_SLAB_UNRECLAIMABLE_B"];
+
+/// Returns the number of pages that `/proc/meminfo` prints as slab.
+fn slab_counter(running: &mut Running<'_>) -> Result<u64> {
+    let mut pages = 0;
+    for item in SLAB_COUNTERS {
+        pages += counter(running, "vm_node_stat", item)?;
+    }
+    Ok(pages)
+}
+
+/// Returns the number of slab pages that processors have counted and not yet added to the counters; it may be negative.
+fn slab_counted_by_processors(running: &mut Running<'_>) -> Result<i64> {
+    let Some(field) = running.layouts.optional_field("pglist_data", "per_cpu_nodestats") else {
+        return Ok(0);
+    };
+    let differences = running.layouts.field("per_cpu_nodestat", "vm_node_stat_diff")?;
+    let node = running.symbol("contig_page_data")?;
+    let pointer = running.memory.field(node, field)?;
+    let mut pages = 0;
+    for processor in running.per_cpu(pointer)? {
+        for item in SLAB_COUNTERS {
+            let offset = differences.offset + running.layouts.constant(item)?;
+            let difference = running.memory.integer(processor.wrapping_add(offset), 1)? as u8 as i8;
+            pages += i64::from(difference);
+        }
+    }
+    Ok(pages)
+}
+
+/// Counts compound pages as large `kmalloc`. Kernels before Linux 6.14 do not mark its pages, but count them as slab
+/// (`___kmalloc_large_node` in `mm/slub.c`): `pages` is the number of such pages that are in no slab. They are among the
+/// compound pages with one reference. The others of these are unknown, because nothing distinguishes them.
+fn take_large_kmalloc(counts: &mut PageCounts, blocks: &mut Vec<Block>, pages: u64) {
+    let large = (Kind::Slab, LARGE_KMALLOC.to_owned());
+    if pages == 0 || counts.contains_key(&large) {
+        return;
+    }
+    let is_candidate = |block: &Block| block.is_compound && block.references == 1;
+    let candidates: u64 = blocks.iter().filter(|block| is_candidate(block)).map(|block| block.pages).sum();
+    blocks.retain(|block| !is_candidate(block));
+    let taken = pages.min(candidates);
+    for (owner, pages) in [(large, taken), ((Kind::Unknown, COMPOUND.to_owned()), candidates - taken)] {
+        if pages > 0 {
+            counts.insert(owner, pages);
+        }
+    }
+}
+
+/// The name of compound pages whose owner is not known.
+const COMPOUND: &str = "compound pages";
+
+/// Returns the name of pages whose owner is not known.
+fn unknown_name(block: &Block) -> &'static str {
+    match block {
+        Block { is_compound: true, .. } => COMPOUND,
+        Block { references: 0, .. } => "pages without references",
+        Block { pages: 1, .. } => "single pages",
+        _ => "blocks of pages",
+    }
+}

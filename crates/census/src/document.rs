@@ -1,0 +1,173 @@
+//! The document `kshrink-census/1`: who holds the memory of a kernel.
+
+use std::path::Path;
+
+use kcli::{Failure, read_input_if};
+use serde::{Deserialize, Serialize};
+
+/// The name of the document's format.
+pub const SCHEMA: &str = "kshrink-census/1";
+
+/// A census of the memory of a running kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// The version of the kernel, `Linux version …`.
+    pub kernel: String,
+    /// The name of the core.
+    pub core: String,
+    /// The size of a page in bytes.
+    pub page_size: u64,
+    /// The sums.
+    pub memory: Sums,
+    /// The owners, by kind in the order of [`Kind`], then by descending size.
+    pub owners: Vec<Owner>,
+}
+
+/// Sums of a census, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    /// `MemTotal` of `/proc/meminfo`.
+    pub total: u64,
+    /// `MemFree` of `/proc/meminfo`.
+    pub free: u64,
+    /// `Slab` of `/proc/meminfo`.
+    pub slab: u64,
+    /// The memory in use whose owner is known: all owners except the kinds `unknown`, `free` and `reserved`.
+    pub explained: u64,
+}
+
+impl Sums {
+    /// Returns the memory in use, `MemTotal - MemFree`, in bytes.
+    pub fn used(&self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
+}
+
+/// A kind of owner. `reserved` is outside of `MemTotal`, all others are part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Objects of the slab allocator, one owner for each cache, and `kmalloc` of more than a slab holds.
+    Slab,
+    /// Page tables.
+    PageTables,
+    /// Stacks of tasks in the kernel.
+    Stacks,
+    /// Memory that is mapped outside of the linear mapping.
+    Vmalloc,
+    /// The page cache, one owner for each type of file system.
+    Files,
+    /// Anonymous memory of programs.
+    Anonymous,
+    /// Free pages that a processor keeps; `MemFree` does not count them.
+    ProcessorLists,
+    /// Pages without a type to which a variable of the kernel, or objects of one slab cache, point.
+    Referenced,
+    /// Pages in use whose owner is not known.
+    Unknown,
+    /// Free pages.
+    Free,
+    /// Pages that the page allocator never had.
+    Reserved,
+}
+
+impl Kind {
+    /// Returns its name, as in the document.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Slab => "slab",
+            Kind::PageTables => "page-tables",
+            Kind::Stacks => "stacks",
+            Kind::Vmalloc => "vmalloc",
+            Kind::Files => "files",
+            Kind::Anonymous => "anonymous",
+            Kind::ProcessorLists => "processor-lists",
+            Kind::Referenced => "referenced",
+            Kind::Unknown => "unknown",
+            Kind::Free => "free",
+            Kind::Reserved => "reserved",
+        }
+    }
+
+    /// Whether pages of this kind are in use and their owner is known.
+    pub fn is_explained(self) -> bool {
+        !matches!(self, Kind::Unknown | Kind::Free | Kind::Reserved)
+    }
+}
+
+/// An owner of memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owner {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name, unique among owners of its kind.
+    pub name: String,
+    /// The size of its pages in bytes.
+    pub bytes: u64,
+    /// For a slab cache, number of its objects, used and free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objects: Option<u64>,
+    /// For a slab cache, number of its allocated objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<u64>,
+    /// For a slab cache, number of objects that `/proc/slabinfo` counts as active: also the free ones in slabs of
+    /// processors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub active: Option<u64>,
+    /// For a slab cache, the size of an object in bytes, with padding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object_size: Option<u64>,
+    /// For a slab cache, number of other caches that were merged into it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub merged: Option<u64>,
+    /// For a slab cache, the variables that point to it, which also identify merged caches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variables: Vec<String>,
+}
+
+impl Owner {
+    /// Creates an owner without objects.
+    pub fn new(kind: Kind, name: impl Into<String>, bytes: u64) -> Owner {
+        Owner {
+            kind,
+            name: name.into(),
+            bytes,
+            objects: None,
+            used: None,
+            active: None,
+            object_size: None,
+            merged: None,
+            variables: Vec::new(),
+        }
+    }
+}
+
+impl Document {
+    /// Reads a census from a file, or from standard input for `-`.
+    ///
+    /// # Errors
+    /// If it cannot be read, or is not a census.
+    pub fn read(path: &Path) -> Result<Document, Failure> {
+        let name = kcli::input_name(path);
+        let wrong = |problem: String| {
+            Failure::bad_input(format!(
+                "{name}: {problem}; expected a census, as `census core --json` prints it"
+            ))
+        };
+        let is_object = |head: &[u8]| head.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
+        let bytes = read_input_if(path, is_object)?;
+        if !is_object(&bytes) {
+            return Err(wrong("not a JSON object".into()));
+        }
+        let value: serde_json::Value =
+            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
+        match value.get("schema").and_then(serde_json::Value::as_str) {
+            Some(SCHEMA) => {}
+            Some(other) => return Err(wrong(format!("a document of the format {other:?}, not {SCHEMA:?}"))),
+            None => return Err(wrong(format!("no key \"schema\" with the value {SCHEMA:?}"))),
+        }
+        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+    }
+}

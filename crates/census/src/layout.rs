@@ -1,0 +1,320 @@
+//! The layouts of the kernel's structures, from debugging information: the kernel's own, or that of a small file
+//! (`layout.c`) which the compiler of the kernel's build compiles.
+
+use std::borrow::Cow;
+use std::fs;
+use std::path::Path;
+
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Reader, Unit, UnitOffset,
+    constants,
+};
+use kbuild::KernelCompiler;
+use kcli::Failure;
+use kelf::{KernelBuild, KernelVersion};
+use object::{Object, ObjectSection};
+use rustc_hash::FxHashMap;
+
+use crate::error::{Error, Result};
+
+/// The structures, unions and type names whose layouts are read.
+const TYPES: [&str; 26] = [
+    "per_cpu_nodestat",
+    "page",
+    "folio",
+    "slab",
+    "kmem_cache",
+    "kmem_cache_node",
+    "kmem_cache_cpu",
+    "list_head",
+    "zone",
+    "per_cpu_pages",
+    "pglist_data",
+    "memblock",
+    "memblock_type",
+    "memblock_region",
+    "task_struct",
+    "signal_struct",
+    "mm_struct",
+    "address_space",
+    "inode",
+    "super_block",
+    "file_system_type",
+    "phys_addr_t",
+    "kmem_cache_per_node_ptrs",
+    "node_barn",
+    "slab_sheaf",
+    "slub_percpu_sheaves",
+];
+
+/// The prefixes of the enumerators that are read.
+const CONSTANTS: [&str; 5] = ["PG_", "PGTY_", "NR_FREE_PAGES", "NR_SLAB_", "MIGRATE_PCPTYPES"];
+
+/// The first version whose only slab allocator is SLUB.
+const ALWAYS_SLUB: KernelVersion = KernelVersion::new(6, 8);
+
+/// Maximum depth of types within types; a greater one is a cycle.
+const MAX_DEPTH: usize = 32;
+
+/// The members of one structure.
+#[derive(Clone, Debug, Default)]
+pub struct Structure {
+    /// Its size in bytes.
+    pub size: u64,
+    /// The members by name, including those of unnamed structures and unions.
+    pub fields: FxHashMap<String, Field>,
+}
+
+/// A member of a structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its offset in bytes.
+    pub offset: u64,
+    /// Its size in bytes; for bits, of the word that contains them.
+    pub size: u64,
+    /// Number of elements, if it is an array; else 1.
+    pub count: u64,
+    /// For bits of a word: the lowest one, and their number.
+    pub bits: Option<(u64, u64)>,
+}
+
+/// The layouts of a kernel's structures.
+#[derive(Clone, Debug, Default)]
+pub struct Layouts {
+    /// The file they come from, for messages.
+    pub origin: String,
+    /// The structures by name.
+    pub types: FxHashMap<String, Structure>,
+    /// The values of enumerators by name.
+    pub constants: FxHashMap<String, u64>,
+}
+
+impl Layouts {
+    /// Finds the layouts of the kernel whose file is `bytes`: in its debugging information, or with the compiler
+    /// command that its build recorded.
+    ///
+    /// # Errors
+    /// If it has no debugging information and is not in the directory of its build, or a file cannot be read.
+    pub fn of_kernel(vmlinux: &Path, bytes: &[u8]) -> Result<Layouts, Failure> {
+        let name = vmlinux.display().to_string();
+        let own = Layouts::read(&name, bytes).map_err(Failure::of)?;
+        if let Some(layouts) = own {
+            return Ok(layouts);
+        }
+        let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
+        if !build.is_enabled("CONFIG_SLUB") && build.version.is_some_and(|version| version < ALWAYS_SLUB) {
+            return Err(Failure::of(Error::Unsupported {
+                kernel: name,
+                problem: "a kernel with CONFIG_SLOB or CONFIG_SLAB".into(),
+                advice: "census supports CONFIG_SLUB",
+            }));
+        }
+        let compiler = KernelCompiler::of(&build)?;
+        let dir = tempfile::tempdir()?;
+        fs::write(dir.path().join("census.c"), include_str!("layout.c"))?;
+        let flags = ["-g", "-fno-eliminate-unused-debug-types", "-w"];
+        let object = compiler.compile(dir.path(), "census.c", &flags)?;
+        let origin = format!("layouts of {name}");
+        let missing = || Error::Layout { origin: origin.clone(), what: "structure".into() };
+        Layouts::read(&origin, &object).and_then(|layouts| layouts.ok_or_else(missing)).map_err(Failure::of)
+    }
+
+    /// Reads the debugging information of an ELF file; `None` if it has none.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn read(origin: &str, bytes: &[u8]) -> Result<Option<Layouts>> {
+        let failed = |problem: String| Error::Dwarf { origin: origin.into(), problem };
+        let file = object::File::parse(bytes).map_err(|error| failed(error.to_string()))?;
+        if file.section_by_name(".debug_info").is_none() {
+            return Ok(None);
+        }
+        let section = |id: gimli::SectionId| -> std::result::Result<Cow<'_, [u8]>, object::Error> {
+            file.section_by_name(id.name())
+                .map_or(Ok(Cow::Borrowed(&[][..])), |section| section.uncompressed_data())
+        };
+        let sections = gimli::DwarfSections::load(section).map_err(|error| failed(error.to_string()))?;
+        let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
+        let mut layouts = Layouts { origin: origin.into(), ..Layouts::default() };
+        layouts.read_units(&dwarf).map_err(|error| failed(error.to_string()))?;
+        Ok(Some(layouts))
+    }
+
+    fn read_units<R: Reader>(&mut self, dwarf: &Dwarf<R>) -> gimli::Result<()> {
+        let mut headers = dwarf.units();
+        while let Some(header) = headers.next()? {
+            let unit = dwarf.unit(header)?;
+            let types = TypeReader { dwarf, unit: &unit };
+            let mut wanted = Vec::new();
+            let mut entries = unit.entries();
+            while let Some(entry) = entries.next_dfs()? {
+                match entry.tag() {
+                    constants::DW_TAG_structure_type
+                    | constants::DW_TAG_union_type
+                    | constants::DW_TAG_typedef => {
+                        if entry.attr_value(constants::DW_AT_declaration).is_some() {
+                            continue;
+                        }
+                        let name = types.name(entry)?;
+                        if TYPES.contains(&&name[..]) && !self.types.contains_key(&name) {
+                            wanted.push((name, entry.offset()));
+                        }
+                    }
+                    constants::DW_TAG_enumerator => {
+                        let name = types.name(entry)?;
+                        let value = entry.attr(constants::DW_AT_const_value);
+                        let value = value
+                            .and_then(|value| value.udata_value().or(value.sdata_value().map(|v| v as u64)));
+                        if let (true, Some(value)) =
+                            (CONSTANTS.iter().any(|one| name.starts_with(one)), value)
+                        {
+                            self.constants.entry(name).or_insert(value);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+            for (name, offset) in wanted {
+                let mut structure = Structure { size: types.size(offset, 0)?.0, ..Structure::default() };
+                types.members(offset, 0, 0, &mut structure.fields)?;
+                self.types.entry(name).or_insert(structure);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a structure.
+    ///
+    /// # Errors
+    /// If the debugging information lacks it.
+    pub fn structure(&self, name: &str) -> Result<&Structure> {
+        self.types.get(name).ok_or_else(|| self.missing(format!("struct {name}")))
+    }
+
+    /// Returns the size of a structure in bytes, at least 1.
+    ///
+    /// # Errors
+    /// If the debugging information lacks it.
+    pub fn size(&self, name: &str) -> Result<u64> {
+        let size = self.structure(name)?.size;
+        if size == 0 { Err(self.missing(format!("size of struct {name}"))) } else { Ok(size) }
+    }
+
+    /// Returns a member of a structure.
+    ///
+    /// # Errors
+    /// If the debugging information lacks it.
+    pub fn field(&self, name: &str, member: &str) -> Result<Field> {
+        let field = self.structure(name)?.fields.get(member).copied();
+        field.ok_or_else(|| self.missing(format!("member {member} of struct {name}")))
+    }
+
+    /// Returns a member of a structure, if this kernel has it.
+    pub fn optional_field(&self, name: &str, member: &str) -> Option<Field> {
+        self.types.get(name)?.fields.get(member).copied()
+    }
+
+    /// Returns the value of an enumerator.
+    ///
+    /// # Errors
+    /// If the debugging information lacks it.
+    pub fn constant(&self, name: &str) -> Result<u64> {
+        self.constants.get(name).copied().ok_or_else(|| self.missing(format!("constant {name}")))
+    }
+
+    fn missing(&self, what: String) -> Error {
+        Error::Layout { origin: self.origin.clone(), what }
+    }
+}
+
+/// Reads the types of one unit.
+struct TypeReader<'a, R: Reader> {
+    dwarf: &'a Dwarf<R>,
+    unit: &'a Unit<R>,
+}
+
+impl<R: Reader> TypeReader<'_, R> {
+    fn name(&self, entry: &DebuggingInformationEntry<R>) -> gimli::Result<String> {
+        match entry.attr_value(constants::DW_AT_name) {
+            Some(value) => Ok(self.dwarf.attr_string(self.unit, value)?.to_string_lossy()?.into_owned()),
+            None => Ok(String::new()),
+        }
+    }
+
+    /// Returns the type of an entry, if it is in the same unit.
+    fn type_of(entry: &DebuggingInformationEntry<R>) -> Option<UnitOffset<R::Offset>> {
+        match entry.attr_value(constants::DW_AT_type)? {
+            AttributeValue::UnitRef(offset) => Some(offset),
+            _ => None,
+        }
+    }
+
+    fn number(entry: &DebuggingInformationEntry<R>, attribute: gimli::DwAt) -> Option<u64> {
+        entry.attr(attribute)?.udata_value()
+    }
+
+    /// Returns the size of a type in bytes and, for an array, the number of its elements. Both are 0 if unknown.
+    fn size(&self, offset: UnitOffset<R::Offset>, depth: usize) -> gimli::Result<(u64, u64)> {
+        let mut tree = self.unit.entries_tree(Some(offset))?;
+        let root = tree.root()?;
+        let entry = root.entry();
+        if let Some(size) = Self::number(entry, constants::DW_AT_byte_size) {
+            return Ok((size, 1));
+        }
+        let Some(inner) = Self::type_of(entry).filter(|_| depth < MAX_DEPTH) else { return Ok((0, 0)) };
+        if entry.tag() != constants::DW_TAG_array_type {
+            return self.size(inner, depth + 1);
+        }
+        let mut count = 1u64;
+        let mut dimensions = root.children();
+        while let Some(dimension) = dimensions.next()? {
+            let upper = Self::number(dimension.entry(), constants::DW_AT_upper_bound);
+            let own = Self::number(dimension.entry(), constants::DW_AT_count)
+                .or(upper.and_then(|upper| upper.checked_add(1)));
+            count = count.saturating_mul(own.unwrap_or(0));
+        }
+        Ok((self.size(inner, depth + 1)?.0.saturating_mul(count), count))
+    }
+
+    /// Adds the members of a structure that begins at `start` of the outermost one.
+    fn members(
+        &self,
+        offset: UnitOffset<R::Offset>,
+        start: u64,
+        depth: usize,
+        fields: &mut FxHashMap<String, Field>,
+    ) -> gimli::Result<()> {
+        let mut tree = self.unit.entries_tree(Some(offset))?;
+        let mut children = tree.root()?.children();
+        while let Some(child) = children.next()? {
+            let entry = child.entry();
+            let (true, Some(inner)) = (entry.tag() == constants::DW_TAG_member, Self::type_of(entry)) else {
+                continue;
+            };
+            let at =
+                Self::number(entry, constants::DW_AT_data_member_location).unwrap_or(0).saturating_add(start);
+            let name = self.name(entry)?;
+            if name.is_empty() {
+                if depth < MAX_DEPTH {
+                    self.members(inner, at, depth + 1, fields)?;
+                }
+                continue;
+            }
+            let (size, count) = self.size(inner, 0)?;
+            let mut field = Field { offset: at, size, count, bits: None };
+            if let Some(width) = Self::number(entry, constants::DW_AT_bit_size) {
+                // DWARF 4 and later count from the start of the structure, earlier versions from the highest bit of
+                // the word.
+                if let Some(first) = Self::number(entry, constants::DW_AT_data_bit_offset) {
+                    let word = size.max(1) * 8;
+                    field.offset = at.saturating_add(first / word * size.max(1));
+                    field.bits = Some((first % word, width));
+                } else if let Some(high) = Self::number(entry, constants::DW_AT_bit_offset) {
+                    field.bits = (size * 8).checked_sub(high.saturating_add(width)).map(|low| (low, width));
+                }
+            }
+            fields.entry(name).or_insert(field);
+        }
+        Ok(())
+    }
+}

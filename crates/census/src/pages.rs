@@ -1,0 +1,324 @@
+//! All pages of a kernel, by owner: a walk over the array of `struct page`.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use crate::document::Kind;
+use crate::error::Result;
+use crate::layout::{Field, Layouts};
+use crate::memory::PAGE;
+use crate::paging;
+use crate::reserved::Reserved;
+use crate::running::{Frames, Running};
+use crate::slab::Caches;
+use crate::tasks::Tasks;
+
+/// Maximum order of a block of pages: 4 GiB.
+const MAX_ORDER: u64 = 20;
+
+/// Number of pages by kind and name.
+pub type PageCounts = BTreeMap<(Kind, String), u64>;
+
+/// The values of the highest byte of `page_type` in a `struct page`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PageTypes {
+    slab: u64,
+    buddy: u64,
+    table: u64,
+    /// Since Linux 6.14.
+    large_kmalloc: Option<u64>,
+}
+
+/// Bits of `page->mapping` (`include/linux/page-flags.h`): anonymous memory, and pages that a driver can move.
+const MAPPING_ANON: u64 = 1;
+const MAPPING_BITS: u64 = 3;
+
+/// The members of `struct page` that the walk reads.
+struct PageReader {
+    flags: Field,
+    page_type: Field,
+    references: Field,
+    mapping: Field,
+    private: Field,
+    links: Field,
+    folio_order: Field,
+    reserved: u64,
+    head: u64,
+    types: PageTypes,
+}
+
+impl PageReader {
+    fn new(layouts: &Layouts) -> Result<PageReader> {
+        let types = PageTypes {
+            slab: layouts.constant("PGTY_slab")?,
+            buddy: layouts.constant("PGTY_buddy")?,
+            table: layouts.constant("PGTY_table")?,
+            large_kmalloc: layouts.constant("PGTY_large_kmalloc").ok(),
+        };
+        Ok(PageReader {
+            flags: layouts.field("page", "flags")?,
+            page_type: layouts.field("page", "page_type")?,
+            references: layouts.field("page", "_refcount")?,
+            mapping: layouts.field("page", "mapping")?,
+            private: layouts.field("page", "private")?,
+            links: layouts.field("page", "lru")?,
+            // The order is in the lowest byte.
+            folio_order: Field { size: 1, ..layouts.field("folio", "_flags_1")? },
+            reserved: bit(layouts.constant("PG_reserved")?),
+            head: bit(layouts.constant("PG_head")?),
+            types,
+        })
+    }
+}
+
+/// Returns the mask of a page flag.
+pub fn bit(number: u64) -> u64 {
+    1u64.checked_shl(number as u32).unwrap_or(0)
+}
+
+/// The type of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PageType {
+    Slab,
+    Buddy,
+    Table,
+    LargeKmalloc,
+    Other,
+}
+
+impl PageTypes {
+    fn of(self, page_type: u64) -> PageType {
+        match page_type >> 24 {
+            byte if byte == self.slab => PageType::Slab,
+            byte if byte == self.buddy => PageType::Buddy,
+            byte if byte == self.table => PageType::Table,
+            byte if Some(byte) == self.large_kmalloc => PageType::LargeKmalloc,
+            _ => PageType::Other,
+        }
+    }
+}
+
+/// The name of the owner of `kmalloc` of more than a slab holds.
+pub const LARGE_KMALLOC: &str = "large kmalloc";
+
+/// Pages without a type that were allocated together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The index of the first page frame.
+    pub index: u64,
+    /// Number of its pages.
+    pub pages: u64,
+    /// Whether they form one compound page.
+    pub is_compound: bool,
+    /// The count of references of the first page.
+    pub references: u64,
+}
+
+/// The pages of a kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pages {
+    /// Numbers of pages with a known owner, of free pages and of reserved ones.
+    pub counts: PageCounts,
+    /// The other pages.
+    pub blocks: Vec<Block>,
+}
+
+/// Counts all pages by owner, and adds the slabs to their caches.
+///
+/// # Errors
+/// If the core contradicts itself or lacks a part.
+pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) -> Result<Pages> {
+    let reader = PageReader::new(running.layouts)?;
+    let owned = owned_pages(running, frames)?;
+    let reserved = Reserved::read(running, frames)?;
+    let mut files = FxHashMap::default();
+    let mut counts = PageCounts::new();
+    let mut blocks = Vec::new();
+    let mut index = 0;
+    while index < frames.count {
+        let page = frames.page(index);
+        let place = || format!("the struct page at {page:#x} of page frame {}", frames.first + index);
+        let flags = running.memory.field(page, reader.flags)?;
+        if flags & reader.reserved != 0 {
+            let owner = reserved.owner(frames.first + index);
+            *counts.entry((Kind::Reserved, owner.into())).or_default() += 1;
+            index += 1;
+            continue;
+        }
+        let page_type = reader.types.of(running.memory.field(page, reader.page_type)?);
+        let order = match page_type {
+            PageType::Buddy => running.memory.field(page, reader.private)?,
+            _ if flags & reader.head != 0 => running.memory.field(page, reader.folio_order)?,
+            _ => 0,
+        };
+        if order > MAX_ORDER || index + (1 << order) > frames.count {
+            let problem = format!("a block of 2 to the power of {order} pages");
+            return Err(running.memory.damaged(
+                &place(),
+                problem,
+                format!("at most {}", frames.count - index),
+            ));
+        }
+        let pages = 1 << order;
+        let owner = match page_type {
+            PageType::Buddy => Some((Kind::Free, "free pages".to_owned())),
+            _ if owned.contains_key(&index) => {
+                owned.get(&index).map(|&kind| (kind, String::from(owned_name(kind))))
+            }
+            PageType::Slab => {
+                caches.add(running, page, frames.first + index, pages)?;
+                None
+            }
+            PageType::Table => Some((Kind::PageTables, owned_name(Kind::PageTables).into())),
+            PageType::LargeKmalloc => Some((Kind::Slab, LARGE_KMALLOC.into())),
+            PageType::Other => {
+                let owner = other_owner(running, &reader, page, &mut files)?;
+                if owner.is_none() {
+                    add_block(running, &reader, frames, index, order, &mut blocks)?;
+                }
+                owner
+            }
+        };
+        if let Some(owner) = owner {
+            *counts.entry(owner).or_default() += pages;
+        }
+        index += pages;
+    }
+    if caches.unlisted > 0 {
+        counts.insert((Kind::Unknown, "slabs of no listed cache".into()), caches.unlisted);
+    }
+    Ok(Pages { counts, blocks })
+}
+
+/// Returns the name of owners that are found through other structures than the page's own.
+fn owned_name(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PageTables => "page tables",
+        Kind::Stacks => "stacks of tasks",
+        Kind::ProcessorLists => "free pages of processors",
+        _ => "mapped pages",
+    }
+}
+
+/// Returns the kinds of the pages that other structures than their own identify, by the index of the page frame.
+fn owned_pages(running: &mut Running<'_>, frames: &Frames) -> Result<FxHashMap<u64, Kind>> {
+    let mut owned = FxHashMap::default();
+    let mut own = |pages: &[u64], kind: Kind| {
+        owned.extend(pages.iter().filter_map(|&physical| Some((frames.index_of(physical)?, kind))));
+    };
+    let (machine, table) = (running.machine(), running.symbol("swapper_pg_dir")?);
+    let start = running.variable("high_memory")?;
+    let mappings = paging::read(&mut running.memory, machine, table, start)?;
+    let mapped: Vec<u64> = mappings.pages.iter().map(|&(_, physical)| physical).collect();
+    own(&mapped, Kind::Vmalloc);
+    own(&mappings.tables, Kind::PageTables);
+    running.memory.map(mappings.pages);
+    let tasks = Tasks::read(running)?;
+    own(&tasks.stacks, Kind::Stacks);
+    own(&tasks.tables, Kind::PageTables);
+    own(&processor_lists(running, frames)?, Kind::ProcessorLists);
+    Ok(owned)
+}
+
+/// Returns the physical addresses of the free pages that processors keep.
+fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64>> {
+    let layouts = running.layouts;
+    let (zones, zone_size) = (layouts.field("pglist_data", "node_zones")?, layouts.size("zone")?);
+    let (lists, link) = (layouts.field("per_cpu_pages", "lists")?, layouts.field("page", "lru")?);
+    // The lists are for each order the types of mobility (`order_to_pindex` in `mm/page_alloc.c`).
+    let types = layouts.constant("MIGRATE_PCPTYPES")?.max(1);
+    let node = running.symbol("contig_page_data")?;
+    let mut pages = Vec::new();
+    for number in 0..zones.size / zone_size {
+        let zone = node.wrapping_add(zones.offset + number * zone_size);
+        let pointer = running.member(zone, "zone", "per_cpu_pageset")?;
+        for processor in running.per_cpu(pointer)? {
+            for list in 0..lists.count {
+                let head = processor.wrapping_add(lists.offset + list * 8);
+                let place = format!("the free pages of a processor at {head:#x}");
+                for member in running.memory.list(head, frames.count, &place)? {
+                    let page = member.wrapping_sub(link.offset);
+                    let Some(index) = frames.index_of_page(page) else {
+                        return Err(running.memory.damaged(
+                            &place,
+                            format!("the page {page:#x}"),
+                            "a struct page",
+                        ));
+                    };
+                    let count = 1u64 << (list / types).min(MAX_ORDER);
+                    pages.extend((0..count).map(|offset| (frames.first + index + offset) * PAGE));
+                }
+            }
+        }
+    }
+    Ok(pages)
+}
+
+/// Returns the owner of a page without a type, if the page itself names it.
+fn other_owner(
+    running: &mut Running<'_>,
+    reader: &PageReader,
+    page: u64,
+    files: &mut FxHashMap<u64, Option<String>>,
+) -> Result<Option<(Kind, String)>> {
+    if running.memory.field(page, reader.references)? == 0 {
+        return Ok(None);
+    }
+    let mapping = running.memory.field(page, reader.mapping)?;
+    if mapping & MAPPING_ANON != 0 {
+        return Ok(Some((Kind::Anonymous, "memory of programs".into())));
+    }
+    if mapping == 0 || mapping & MAPPING_BITS != 0 {
+        return Ok(None);
+    }
+    // A page in use by the kernel may have another value here, which then points to no file.
+    let name = files.entry(mapping).or_insert_with(|| file_system(running, mapping).ok());
+    Ok(name.clone().map(|name| (Kind::Files, name)))
+}
+
+/// Adds the page with an index to the last block, if both were allocated together, or as a new block.
+///
+/// Two properties show that a page without a type is not the first one of an allocation. It has no reference: the other
+/// pages of a block have none unless the block is compound or was split. Or its list links still point to themselves, as
+/// at boot: the page has never been the first one of a free block, so that no allocation can have begun there.
+fn add_block(
+    running: &mut Running<'_>,
+    reader: &PageReader,
+    frames: &Frames,
+    index: u64,
+    order: u64,
+    blocks: &mut Vec<Block>,
+) -> Result<()> {
+    let page = frames.page(index);
+    let references = running.memory.field(page, reader.references)?;
+    let links = page.wrapping_add(reader.links.offset);
+    let is_later = order == 0 && (references == 0 || running.memory.word(links)? == links);
+    match blocks.last_mut() {
+        Some(last)
+            if is_later && !last.is_compound && last.references > 0 && last.index + last.pages == index =>
+        {
+            last.pages += 1;
+        }
+        _ => blocks.push(Block { index, pages: 1 << order, is_compound: order > 0, references }),
+    }
+    Ok(())
+}
+
+/// Returns the type of the file system of a file's pages.
+fn file_system(running: &mut Running<'_>, mapping: u64) -> Result<String> {
+    let host = running.member(mapping, "address_space", "host")?;
+    let inode_data = running.layouts.field("inode", "i_data")?;
+    let super_block = running.member(host, "inode", "i_sb")?;
+    let own = host.wrapping_add(inode_data.offset);
+    if own != mapping && running.member(host, "inode", "i_mapping")? != mapping {
+        return Err(running.memory.damaged(
+            "a file",
+            format!("the mapping {mapping:#x}"),
+            format!("{own:#x}"),
+        ));
+    }
+    let kind = running.member(super_block, "super_block", "s_type")?;
+    let name = running.member(kind, "file_system_type", "name")?;
+    running.memory.text(name, 64, "a type of file system")
+}

@@ -1,0 +1,137 @@
+//! Caches in a few pages of memory that are made by hand.
+
+use super::*;
+use crate::kernel::Kernel;
+use crate::layout::{Layouts, Structure};
+use crate::memory::Memory;
+use crate::memory::handmade::{Pages, START};
+
+/// The head of the list of caches, and the caches.
+const HEAD: u64 = START;
+const CACHES: [u64; 2] = [START + 0x100, START + 0x200];
+/// The nodes of the caches.
+const NODES: [u64; 2] = [START + 0x300, START + 0x320];
+const NAME: u64 = START + 0x340;
+/// The array of `struct page`: one for each page.
+const PAGES: u64 = START + 0x400;
+
+fn layouts(hardened: bool) -> Layouts {
+    let mut layouts = Layouts::default();
+    let mut add = |name: &str, size, fields: &[(&str, u64)]| {
+        let word = |&(name, offset): &(&str, u64)| {
+            (name.to_owned(), Field { offset, size: 4, count: 1, bits: None })
+        };
+        let fields = fields.iter().map(word).collect();
+        layouts.types.insert(name.to_owned(), Structure { size, fields });
+    };
+    let cache = [
+        ("list", 0),
+        ("name", 8),
+        ("size", 12),
+        ("object_size", 16),
+        ("refcount", 20),
+        ("offset", 24),
+        ("node", 28),
+        ("random", 32),
+    ];
+    add("kmem_cache", 36, &cache[..if hardened { 8 } else { 7 }]);
+    add("kmem_cache_node", 8, &[("partial", 0)]);
+    add("slab", 32, &[("slab_cache", 4), ("slab_list", 8), ("freelist", 16)]);
+    let bits = |bits| Field { offset: 20, size: 4, count: 1, bits: Some(bits) };
+    let slab = layouts.types.get_mut("slab").unwrap();
+    slab.fields.insert("inuse".into(), bits((0, 16)));
+    slab.fields.insert("objects".into(), bits((16, 15)));
+    layouts
+}
+
+/// Two caches: one of 1,024 bytes, with the slab on page 1 of 4 objects, of which `used` are allocated, on the list of
+/// partly used slabs; and one of 2,048 bytes, with a full slab on page 2.
+fn memory(used: u64) -> Pages {
+    let mut pages = Pages::new(3);
+    pages.write(HEAD, &[CACHES[0], CACHES[1]]);
+    pages.write(NAME, &[u64::from(u32::from_le_bytes(*b"name"))]);
+    let (partial, slab) = (PAGES + 32 + 8, PAGES + 32);
+    pages.write(CACHES[0], &[CACHES[1], HEAD, NAME, 1024, 1000, 3, 8, NODES[0], 0]);
+    pages.write(CACHES[1], &[HEAD, CACHES[0], NAME, 2048, 2048, u64::from(u32::MAX), 0, NODES[1], 0]);
+    pages.write(NODES[0], &[partial, partial]);
+    pages.write(NODES[1], &[NODES[1], NODES[1]]);
+    // The objects 3 and 1 are free.
+    let free = START + PAGE + 3 * 1024;
+    pages.write(slab, &[0, CACHES[0], NODES[0], NODES[0], free, 4 << 16 | used]);
+    pages.write(free + 8, &[START + PAGE + 1024]);
+    pages.write(PAGES + 64, &[0, CACHES[1], 0, 0, 0, 2 << 16 | 2]);
+    pages
+}
+
+/// Walks the two slabs, and returns the caches and the free objects of the first slab.
+fn walk(pages: &mut Pages, layouts: &Layouts) -> Result<(Caches, Vec<u64>)> {
+    let kernel = Kernel::with_symbols(&[("slab_caches", HEAD)]);
+    let mut running = Running { kernel: &kernel, layouts, memory: Memory::new(pages, START), slide: 0 };
+    let frames = Frames { first: 0, count: 3, map: PAGES, size: 32 };
+    let mut caches = Caches::read(&mut running)?;
+    caches.add(&mut running, frames.page(1), 1, 1)?;
+    caches.add(&mut running, frames.page(2), 2, 1)?;
+    caches.finish(&mut running, &frames)?;
+    let free = caches.caches[0].free_objects(&mut running, &caches.slabs[0])?;
+    Ok((caches, free))
+}
+
+fn error(pages: &mut Pages) -> String {
+    walk(pages, &layouts(false)).unwrap_err().to_string()
+}
+
+#[test]
+fn objects_of_slabs_are_counted() {
+    let (caches, free) = walk(&mut memory(2), &layouts(false)).unwrap();
+    let figures =
+        |cache: &Cache| (cache.size, cache.merged, cache.pages, cache.objects, cache.used, cache.active);
+    let all: Vec<_> = caches.caches.iter().map(figures).collect();
+    assert_eq!(all, [(1024, 2, 1, 4, 2, 2), (2048, 0, 1, 2, 2, 2)]);
+    assert_eq!(caches.caches[0].name, "name");
+    assert_eq!(free, [START + PAGE + 3 * 1024, START + PAGE + 1024]);
+    assert_eq!(caches.unlisted, 0);
+}
+
+#[test]
+fn disguised_pointers_are_followed() {
+    let mut pages = memory(2);
+    let (secret, at) = (0x1234_5678, START + PAGE + 3 * 1024 + 8);
+    let disguise = |object: u64, at: u64| object ^ secret ^ u64::from((at as u32).swap_bytes());
+    pages.write(CACHES[0] + 32, &[secret]);
+    pages.write(at, &[disguise(START + PAGE + 1024, at)]);
+    let last = START + PAGE + 1024 + 8;
+    pages.write(last, &[disguise(0, last)]);
+    let (_, free) = walk(&mut pages, &layouts(true)).unwrap();
+    assert_eq!(free, [START + PAGE + 3 * 1024, START + PAGE + 1024]);
+}
+
+#[test]
+fn slab_of_an_unlisted_cache_has_no_owner() {
+    let mut pages = memory(2);
+    pages.write(PAGES + 64 + 4, &[START + 0x380]);
+    let (caches, _) = walk(&mut pages, &layouts(false)).unwrap();
+    assert_eq!((caches.unlisted, caches.caches[1].pages), (1, 0));
+}
+
+#[test]
+fn impossible_counts_are_damage() {
+    let message = error(&mut memory(5));
+    assert!(
+        message.contains("of the cache name: 5 of 4 objects of 1024 bytes on 1 pages are used"),
+        "{message}"
+    );
+    let mut pages = memory(2);
+    pages.write(PAGES + 64 + 20, &[3 << 16 | 3]);
+    assert!(error(&mut pages).contains("3 of 3 objects of 2048 bytes on 1 pages"));
+    let mut pages = memory(2);
+    pages.write(PAGES + 64 + 20, &[0]);
+    assert!(error(&mut pages).contains("0 of 0 objects"));
+    // A free object that follows itself.
+    let mut pages = memory(2);
+    pages.write(START + PAGE + 1024 + 8, &[START + PAGE + 1024]);
+    assert!(error(&mut pages).contains("the free objects of the cache name: more than 4"));
+    // A list of partly used slabs that leads to another cache's.
+    let mut pages = memory(2);
+    pages.write(NODES[1], &[PAGES + 32 + 8]);
+    assert!(error(&mut pages).contains("the partly used slabs of the cache name: "));
+}

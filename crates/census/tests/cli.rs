@@ -1,0 +1,265 @@
+//! `census` on the memory of a kernel in miniature (`fixtures/census`), whole and damaged.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use census::document::{Document, Kind, Owner};
+use kshrink_tests::process::run;
+use tempfile::TempDir;
+
+/// Time limit of a run on a damaged core, on a busy machine.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// The offset of the memory in the core: after the ELF header and one program header.
+const MEMORY: usize = 52 + 32;
+
+/// A directory with `vmlinux`, and its memory as `core`.
+struct Miniature {
+    dir: TempDir,
+}
+
+impl Miniature {
+    fn new() -> Miniature {
+        let miniature = Miniature { dir: tempfile::tempdir().unwrap() };
+        miniature.build("vmlinux", &[]);
+        miniature.write("core", core(&miniature.memory("vmlinux")));
+        miniature
+    }
+
+    /// Compiles and links the kernel, with further flags.
+    fn build(&self, name: &str, flags: &[&str]) {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/census/kernel");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-m32", "-g", "-ffreestanding", "-fno-pic", "-fno-eliminate-unused-debug-types", "-c"]);
+        run(gcc
+            .args(flags)
+            .arg(source.with_extension("c"))
+            .args(["-o", "kernel.o"])
+            .current_dir(self.dir.path()));
+        let mut ld = Command::new("ld");
+        ld.args(["-m", "elf_i386", "--no-warn-rwx-segments", "--build-id", "-T"])
+            .arg(source.with_extension("lds"));
+        run(ld.args(["kernel.o", "-o", name]).current_dir(self.dir.path()));
+        // A variable that contains the memory would count as the owner of all that its pages point to.
+        run(Command::new("objcopy").args(["--strip-symbol=pages", name]).current_dir(self.dir.path()));
+    }
+
+    /// Returns the bytes that the linked kernel puts into memory.
+    fn memory(&self, kernel: &str) -> Vec<u8> {
+        run(Command::new("objcopy").args(["-O", "binary", kernel, "memory"]).current_dir(self.dir.path()));
+        fs::read(self.path("memory")).unwrap()
+    }
+
+    /// Returns the offset in the core of a variable.
+    fn offset(&self, variable: &str) -> usize {
+        if variable == "pages" {
+            return MEMORY + 0x4000;
+        }
+        let symbols = run(Command::new("nm").arg(self.path("vmlinux")));
+        let line = symbols.lines().find(|line| line.ends_with(&format!(" {variable}"))).unwrap();
+        MEMORY + usize::from_str_radix(&line[..8], 16).unwrap() - 0xc000_0000
+    }
+
+    /// Writes the core with a word of a variable replaced, as `damaged`.
+    fn damage(&self, variable: &str, offset: usize, word: u32) {
+        let mut core = fs::read(self.path("core")).unwrap();
+        let at = self.offset(variable) + offset;
+        core[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        self.write("damaged", core);
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(name), content).unwrap();
+    }
+
+    fn census(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_census"));
+        command.args(arguments).current_dir(self.dir.path()).stdin(Stdio::null()).output().unwrap()
+    }
+
+    /// Checks that a command fails with one line that has these words, and prints nothing else.
+    fn refuses(&self, arguments: &[&str], status: i32, words: &[&str]) {
+        let output = self.census(arguments);
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(status), "{arguments:?}: {errors}");
+        assert!(output.stdout.is_empty() && errors.starts_with("census: error: "), "{arguments:?}: {errors}");
+        assert!(words.iter().all(|word| errors.contains(word)), "{arguments:?}: {words:?} in {errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    }
+}
+
+/// Returns an ELF core with this memory from the physical address 0 on.
+fn core(memory: &[u8]) -> Vec<u8> {
+    let mut core = b"\x7fELF\x01\x01\x01".to_vec();
+    core.resize(16, 0);
+    for half in [4u16, 3] {
+        core.extend(half.to_le_bytes()); // a core, i386
+    }
+    for word in [1u32, 0, 52, 0, 0] {
+        core.extend(word.to_le_bytes());
+    }
+    for half in [52u16, 32, 1, 0, 0, 0] {
+        core.extend(half.to_le_bytes());
+    }
+    let size = memory.len() as u32;
+    for word in [1, MEMORY as u32, 0, 0, size, size, 0, 0] {
+        core.extend(word.to_le_bytes());
+    }
+    assert_eq!(core.len(), MEMORY);
+    core.extend(memory);
+    core
+}
+
+#[test]
+fn every_page_is_counted_once() {
+    let miniature = Miniature::new();
+    let output = miniature.census(&["core", "vmlinux", "core", "--json", "-o", "census.json"]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let document = Document::read(&miniature.path("census.json")).unwrap();
+    let cache = |name: &str, bytes, size, objects, used, merged, variables: &[&str]| Owner {
+        objects: Some(objects),
+        used: Some(used),
+        active: Some(used),
+        object_size: Some(size),
+        merged: Some(merged),
+        variables: variables.iter().map(|&name| name.to_owned()).collect(),
+        ..Owner::new(Kind::Slab, name, bytes)
+    };
+    let expected = [
+        cache("large", 8192, 8192, 1, 1, 0, &[]),
+        cache("small", 4096, 64, 64, 62, 2, &["small_cachep"]),
+        Owner::new(Kind::PageTables, "page tables", 4096),
+        Owner::new(Kind::Stacks, "stacks of tasks", 4096),
+        Owner::new(Kind::Files, "ext2", 4096),
+        Owner::new(Kind::ProcessorLists, "free pages of processors", 4096),
+        Owner::new(Kind::Referenced, "hash_table", 8192),
+        Owner::new(Kind::Referenced, "objects of large", 4096),
+        Owner::new(Kind::Free, "free pages", 8192),
+        Owner::new(Kind::Reserved, "the first megabyte", 3 * 4096),
+        Owner::new(Kind::Reserved, "struct page", 4096),
+    ];
+    assert_eq!(document.owners, expected);
+    let memory = document.memory;
+    assert_eq!((memory.total, memory.free, memory.slab), (12 * 4096, 2 * 4096, 3 * 4096));
+    assert_eq!(memory.explained, memory.used());
+
+    let table = miniature.census(&["core", "vmlinux", "core"]);
+    let table = String::from_utf8(table.stdout).unwrap();
+    assert!(table.contains("explained 40 of 40 KiB in use (100.0 %)"), "{table}");
+    assert!(table.contains("+2 small_cachep"), "{table}");
+    let same = miniature.census(&["diff", "census.json", "census.json"]);
+    assert_eq!(String::from_utf8(same.stdout).unwrap().lines().count(), 2);
+}
+
+#[test]
+fn other_kernels_and_other_files_are_refused() {
+    let miniature = Miniature::new();
+    let whole = fs::read(miniature.path("core")).unwrap();
+    miniature.write("headers", &whole[..60]);
+    miniature.write("short", &whole[..whole.len() / 2]);
+    miniature.write("text", "hello");
+    miniature.write("empty", "");
+    miniature.write("zero", core(&[0; 1 << 16]));
+    let refuse = |core: &str, words: &[&str]| miniature.refuses(&["core", "vmlinux", core], 2, words);
+    refuse("headers", &["headers: not an ELF file"]);
+    refuse("short", &["short: it ends before"]);
+    refuse("text", &["text: not an ELF file; expected an ELF core"]);
+    refuse("empty", &["empty: not an ELF file"]);
+    refuse("vmlinux", &["vmlinux: an ELF file of type 2, not a core"]);
+    refuse("zero", &["zero: of another kernel than vmlinux", "`Linux version 6.12.0", "give the vmlinux"]);
+    miniature.refuses(&["core", "vmlinux", "absent"], 1, &["cannot read absent"]);
+    miniature.refuses(&["core", "absent", "core"], 1, &["cannot read absent"]);
+    miniature.refuses(&["core", "core", "core"], 2, &["core"]);
+    miniature.refuses(&["core", "text", "core"], 2, &["text:", "not an ELF file"]);
+
+    // The memory of a kernel of the same version, built again with another content, and of another version.
+    miniature.build("rebuilt", &["-DMINIATURE=2"]);
+    miniature.write("rebuilt.core", core(&miniature.memory("rebuilt")));
+    refuse("rebuilt.core", &["rebuilt.core: of another kernel", "the build ID differs"]);
+    let mut other = whole.clone();
+    let at = whole.windows(20).position(|bytes| bytes == b"Linux version 6.12.0").unwrap();
+    other[at..at + 20].copy_from_slice(b"Linux version 6.12.9");
+    miniature.write("other", other);
+    refuse(
+        "other",
+        &["its memory has `Linux version 6.12.9 (census) #1 in miniature` and not `Linux version 6.12.0"],
+    );
+
+    // Without debugging information, and not where it was built.
+    run(Command::new("strip").args(["-g", "vmlinux", "-o", "plain"]).current_dir(miniature.dir.path()));
+    miniature.refuses(&["core", "plain", "core"], 2, &["not a kernel build directory"]);
+    run(Command::new("strip").args(["vmlinux", "-o", "stripped"]).current_dir(miniature.dir.path()));
+    miniature.refuses(&["core", "stripped", "core"], 2, &["stripped:", "linux_banner"]);
+    assert!(!miniature.path("out.json").exists());
+}
+
+#[test]
+fn damage_is_named_with_its_place() {
+    let miniature = Miniature::new();
+    let refuse = |(variable, offset, word): (&str, usize, u32), words: &[&str]| {
+        miniature.damage(variable, offset, word);
+        let all = [words, &["damaged: ", "expected ", "dump the memory of the machine again"]].concat();
+        miniature.refuses(&["core", "vmlinux", "damaged", "--json", "-o", "out.json"], 2, &all);
+        assert!(!miniature.path("out.json").exists());
+    };
+    let slab = 4 * 32;
+    refuse(("slab_caches", 0, 0x1234_5678), &["memory at 0x1234567c", "does not hold it"]);
+    refuse(("slab_caches", 4, 0), &["the list slab_caches", "predecessor"]);
+    refuse(("small", 4, 10), &["the slab cache at 0xc", "objects of 60 bytes take 10"]);
+    refuse(("small", 20, 0xc000_4100), &["the slab cache at 0xc", "its name has the byte 0x00"]);
+    refuse(("mem_map", slab + 20, 64 << 16 | 65), &["the cache small", "65 of 64 objects"]);
+    refuse(
+        ("mem_map", slab + 20, 65 << 16 | 65),
+        &["the cache small", "65 of 65 objects of 64 bytes on 1 pages"],
+    );
+    refuse(("pages", 5 * 64, 0xc000_4000 + 5 * 64), &["the free objects of the cache small", "more than 64"]);
+    refuse(("mem_map", 14 * 32 + 20, 9), &["page frame 14", "2 to the power of 9", "at most 2"]);
+    refuse(("contig_page_data", 12, u32::MAX), &["contig_page_data", "4294967295 page frames"]);
+    refuse(("init_task", 4, 0), &["memory at"]);
+}
+
+/// Damage in any word is found, or has no effect; it takes neither long nor much memory.
+#[test]
+fn any_damaged_word_is_survived() {
+    let miniature = Miniature::new();
+    let end = miniature.offset("pages") - 0x4000 + 0x400;
+    for (number, at) in (MEMORY..end).step_by(4).enumerate() {
+        let mut core = fs::read(miniature.path("core")).unwrap();
+        let word = [0, u32::MAX, 0xc000_0000, 0xc000_4004][number % 4];
+        core[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        miniature.write("damaged", core);
+        let start = Instant::now();
+        let mut command = Command::new("prlimit");
+        command.args(["--as=536870912", env!("CARGO_BIN_EXE_census"), "core", "vmlinux", "damaged"]);
+        let output = command.current_dir(miniature.dir.path()).stdin(Stdio::null()).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 2)), "word {at:#x} = {word:#x}: {errors}");
+        assert!(start.elapsed() < LIMIT, "word {at:#x} = {word:#x}");
+    }
+}
+
+#[test]
+fn documents_of_other_kinds_are_refused() {
+    let miniature = Miniature::new();
+    miniature.write("text", "hello");
+    miniature.write("plan.json", r#"{"schema": "kshrink-plan/1"}"#);
+    miniature.write("none.json", "{}");
+    miniature.write("cut.json", r#"{"schema": "kshrink-census/1", "owners": ["#);
+    miniature.write("keys.json", r#"{"schema": "kshrink-census/1"}"#);
+    let refuse = |file: &str, words: &[&str]| {
+        let all = [words, &[file, "expected a census"]].concat();
+        miniature.refuses(&["diff", file, file], 2, &all);
+    };
+    refuse("text", &["not a JSON object"]);
+    refuse("plan.json", &["\"kshrink-plan/1\", not \"kshrink-census/1\""]);
+    refuse("none.json", &["no key \"schema\""]);
+    refuse("cut.json", &["EOF"]);
+    refuse("keys.json", &["missing field `kernel`"]);
+    miniature.refuses(&["diff", "absent", "absent"], 1, &["absent"]);
+}
