@@ -10,7 +10,8 @@ use clap::{Args, Parser, Subcommand};
 /// table of the options that can be set to n. It has the bytes that the kernel keeps only because of each option, the
 /// number of options that Kconfig turns off with it, and the number of objects that a rebuild compiles. A plan with
 /// traces (`coverage`) adds the class of each option: whether its code ran, and how. The kernel's own Kconfig decides
-/// which options go together. This takes some seconds the first time, and is cached by configuration.
+/// which options go together, and debugging information shows which code is between #if. This takes a minute the first
+/// time, and is cached.
 #[derive(Parser, Debug)]
 #[command(
     version,
@@ -55,7 +56,8 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "fragment")]
     pub assume_complete: bool,
 
-    /// Do not ask Kconfig which options go with each; the table then has options that cannot be turned off
+    /// Do not ask Kconfig which options go with each, and do not look for code between #if; the table then has options
+    /// that cannot be turned off
     #[arg(long, conflicts_with_all = ["advise", "fragment"])]
     pub quick: bool,
 
@@ -67,6 +69,10 @@ pub struct Arguments {
     /// Add the options to turn off to the plan, as section `config`, and print the plan
     #[arg(long, conflicts_with_all = ["json", "explain", "fragment"])]
     pub advise: bool,
+
+    /// Propose no option for which a build compiles more than this number of other objects again
+    #[arg(long, value_name = "N", default_value_t = 200, conflicts_with = "fragment")]
+    pub max_rebuilds: usize,
 
     /// Write the section `config` of a plan as a fragment of .config, with the reason before each line
     #[arg(long, value_name = "PLAN", conflicts_with_all = ["vmlinux", "json", "explain"])]

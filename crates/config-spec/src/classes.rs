@@ -10,13 +10,13 @@
 //! - *used*: anything else. A function whose address is in a table counts as called through the table, because no trace
 //!   tells that from a direct call.
 
-use std::collections::BTreeSet;
+use std::ops::Range;
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
-use kcfg::graph::{Graph, Role, SymbolPlace};
-use kcfg::index::NodeId;
+use kcfg::graph::{CodeName, Graph, Role, SymbolPlace};
+use kcfg::index::{InputId, NodeId};
 use kopt::names::CodeNames;
-use kplan::{Coverage, FunctionName, UseClass};
+use kplan::{Coverage, CoveredFunction, FunctionName, UseClass};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::costs::is_init;
@@ -42,20 +42,51 @@ const LISTS: [&str; 4] = ["___ksymtab", "__ksymtab", "_kprobe_blacklist", "__mco
 pub struct RanFunction {
     /// Its name.
     pub name: FunctionName,
+    /// Its first block in the graph of the kernel as it was built.
+    pub node: NodeId,
     /// Whether the kernel frees it after it has started.
     pub is_init: bool,
     /// The reason why it may be more than a hook; `None` if it is a hook, or runs only while the kernel starts.
     pub used: Option<String>,
     /// Whether a notifier chain may call it.
     pub is_notified: bool,
-    /// The objects with a direct call of it, by name. For functions of `.init` sections, also those that hold its address.
-    pub callers: Vec<String>,
+    /// The direct calls of it. For functions of `.init` sections, also the places that hold its address.
+    pub callers: Vec<Caller>,
+}
+
+/// A place that calls a function.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Caller {
+    /// The object's name.
+    pub object: String,
+    /// The place in the graph of the kernel as it was built.
+    pub node: NodeId,
+}
+
+/// The code of an option.
+#[derive(Clone, Copy)]
+pub struct Inside<'a> {
+    /// The objects that are linked for it alone, by name.
+    pub objects: &'a [&'a str],
+    /// Its parts of other objects.
+    pub parts: &'a FxHashSet<NodeId>,
+}
+
+impl Inside<'_> {
+    fn contains(&self, caller: &Caller) -> bool {
+        self.objects.binary_search(&caller.object.as_str()).is_ok() || self.parts.contains(&caller.node)
+    }
 }
 
 /// The functions that ran, by object.
 #[derive(Default)]
 pub struct Ran {
-    of_object: FxHashMap<String, Vec<RanFunction>>,
+    functions: Vec<RanFunction>,
+    /// Numbers of functions.
+    of_object: FxHashMap<String, Vec<usize>>,
+    of_node: FxHashMap<NodeId, usize>,
+    /// The bytes that ran in each input section, as offsets.
+    bytes: FxHashMap<InputId, Vec<Range<u64>>>,
     /// The functions that this kernel does not have.
     pub absent: Vec<FunctionName>,
 }
@@ -68,7 +99,10 @@ impl Ran {
         let mut ran = Ran::default();
         for covered in &coverage.functions {
             match names.find(&covered.function) {
-                Some(named) => found.push((named.node, covered)),
+                Some(named) => {
+                    ran.add_bytes(graph, named, covered);
+                    found.push((named.node, covered));
+                }
                 None => ran.absent.push(covered.function.clone()),
             }
         }
@@ -85,30 +119,62 @@ impl Ran {
                 false if !is_notified && callers.is_empty() => Some("no caller of it is known".to_owned()),
                 false => users.caller_by_address(node),
             };
-            let function = RanFunction { name, is_init, used, is_notified, callers };
-            ran.of_object.entry(input.object.to_string()).or_default().push(function);
+            let number = ran.functions.len();
+            ran.functions.push(RanFunction { name, node, is_init, used, is_notified, callers });
+            ran.of_node.insert(node, number);
+            ran.of_object.entry(input.object.to_string()).or_default().push(number);
         }
         ran
     }
 
-    /// Returns the functions of some objects that ran, in the order of the objects.
-    pub fn in_objects(&self, objects: &[&str]) -> Vec<&RanFunction> {
-        objects.iter().filter_map(|object| self.of_object.get(*object)).flatten().collect()
+    /// Notes the bytes of a function that ran: all, if the trace does not tell which.
+    fn add_bytes(&mut self, graph: &Graph, named: CodeName<'_>, covered: &CoveredFunction) {
+        let Some(origin) = graph.node(named.node).origin() else { return };
+        let start = u64::from(origin.offset) + u64::from(named.offset);
+        let ran = self.bytes.entry(origin.section).or_default();
+        match &covered.ran {
+            Some(ranges) => {
+                ran.extend(ranges.iter().map(|range| start + range.offset..start + range.offset + range.size))
+            }
+            None => ran.push(start..start + covered.size.max(named.symbol.size)),
+        }
+    }
+
+    /// Whether any of some bytes of an input section ran.
+    pub fn any(&self, section: InputId, bytes: &Range<u64>) -> bool {
+        let ran = self.bytes.get(&section).into_iter().flatten();
+        ran.into_iter().any(|ran| ran.start < bytes.end && bytes.start < ran.end)
+    }
+
+    /// Returns the function that begins with a block, if it ran.
+    pub fn at(&self, node: NodeId) -> Option<&RanFunction> {
+        self.of_node.get(&node).map(|&number| &self.functions[number])
+    }
+
+    /// Returns the functions of some objects and blocks that ran, each once: first those of the objects in their order.
+    pub fn in_code(&self, inside: Inside<'_>) -> Vec<&RanFunction> {
+        let of_objects = inside.objects.iter().filter_map(|object| self.of_object.get(*object)).flatten();
+        let mut blocks: Vec<&NodeId> = inside.parts.iter().collect();
+        blocks.sort_unstable();
+        let of_blocks = blocks.into_iter().filter_map(|node| self.of_node.get(node));
+        let mut seen = FxHashSet::default();
+        let numbers = of_objects.chain(of_blocks).filter(|&&number| seen.insert(number));
+        numbers.map(|&number| &self.functions[number]).collect()
     }
 }
 
 impl RanFunction {
-    /// Returns an object outside of `objects` (sorted) with a direct call of the function.
-    pub fn caller_outside(&self, objects: &[&str]) -> Option<&str> {
-        let mut callers = self.callers.iter().map(String::as_str);
-        callers.find(|caller| objects.binary_search(caller).is_err())
+    /// Returns an object with a direct call of the function from outside.
+    pub fn caller_outside(&self, inside: Inside<'_>) -> Option<&str> {
+        let caller = self.callers.iter().find(|caller| !inside.contains(caller))?;
+        Some(&caller.object)
     }
 }
 
-/// Returns the class of the code of `objects` (sorted), of which these functions ran.
-pub fn class(ran: &[&RanFunction], objects: &[&str]) -> UseClass {
+/// Returns the class of some code, of which these functions ran.
+pub fn class(ran: &[&RanFunction], inside: Inside<'_>) -> UseClass {
     let registered = |function: &&RanFunction| {
-        function.used.is_none() && !function.is_notified && function.caller_outside(objects).is_none()
+        function.used.is_none() && !function.is_notified && function.caller_outside(inside).is_none()
     };
     if ran.is_empty() {
         UseClass::Idle
@@ -126,32 +192,34 @@ fn is_entry(name: &str) -> bool {
     ENTRIES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// The handlers of system calls in a graph.
-pub struct Handlers {
-    /// The names of the live handlers of each object.
-    of_object: FxHashMap<String, BTreeSet<String>>,
+/// The live handlers of system calls in a graph.
+pub struct Handlers<'g> {
+    /// Name, object, and node.
+    all: Vec<(&'g str, &'g str, NodeId)>,
 }
 
-impl Handlers {
+impl<'g> Handlers<'g> {
     /// Finds the live handlers by their names.
-    pub fn of(graph: &Graph) -> Handlers {
-        let mut of_object: FxHashMap<String, BTreeSet<String>> = FxHashMap::default();
-        for named in graph.code_names().filter(|named| is_entry(&named.symbol.name)) {
-            if let Some(input) = graph.input_of(named.node).filter(|_| graph.node(named.node).live) {
-                of_object.entry(input.object.to_string()).or_default().insert(named.symbol.name.clone());
-            }
-        }
-        Handlers { of_object }
+    pub fn of(graph: &'g Graph) -> Handlers<'g> {
+        let handler = |named: CodeName<'g>| {
+            let is_handler = is_entry(&named.symbol.name) && graph.node(named.node).live;
+            let input = graph.input_of(named.node).filter(|_| is_handler)?;
+            Some((named.symbol.name.as_str(), &*input.object, named.node))
+        };
+        Handlers { all: graph.code_names().filter_map(handler).collect() }
     }
 
-    /// Returns the handlers in some objects.
-    pub fn in_objects(&self, objects: &[&str]) -> BTreeSet<&str> {
-        objects
-            .iter()
-            .filter_map(|object| self.of_object.get(*object))
-            .flatten()
-            .map(String::as_str)
-            .collect()
+    /// Returns the handlers in some code, by name.
+    pub fn inside(&self, inside: Inside<'_>) -> Vec<&'g str> {
+        let is_inside = |(_, object, node): &&(&str, &str, NodeId)| {
+            inside.objects.binary_search(object).is_ok() || inside.parts.contains(node)
+        };
+        self.all.iter().filter(is_inside).map(|(name, ..)| *name).collect()
+    }
+
+    /// Whether there is a handler of this name.
+    pub fn has(&self, name: &str) -> bool {
+        self.all.iter().any(|(own, ..)| *own == name)
     }
 }
 
@@ -165,8 +233,8 @@ struct Users<'g> {
     graph: &'g Graph,
     /// The places that take the address of each function: a node, and an offset in bytes in it.
     by_address: FxHashMap<NodeId, Vec<(NodeId, u32)>>,
-    /// The objects with a direct call of each function.
-    callers: FxHashMap<NodeId, BTreeSet<&'g str>>,
+    /// The places with a direct call of each function.
+    callers: FxHashMap<NodeId, Vec<NodeId>>,
     /// The code that refers to each piece of data that holds the address of a function, with the offset there.
     of_data: FxHashMap<NodeId, Vec<(NodeId, i64)>>,
     /// The variables in these pieces of data, and functions: name, offset in bytes, and size.
@@ -177,7 +245,7 @@ impl<'g> Users<'g> {
     fn of(graph: &'g Graph, functions: FxHashSet<NodeId>) -> Users<'g> {
         let live = || graph.node_ids().filter(|&id| graph.node(id).live);
         let mut by_address: FxHashMap<NodeId, Vec<(NodeId, u32)>> = FxHashMap::default();
-        let mut callers: FxHashMap<NodeId, BTreeSet<&str>> = FxHashMap::default();
+        let mut callers: FxHashMap<NodeId, Vec<NodeId>> = FxHashMap::default();
         let edges = Edges::of(graph);
         for id in live() {
             for reference in graph.refs_of(id) {
@@ -187,19 +255,16 @@ impl<'g> Users<'g> {
                 };
                 if graph.takes_address(id, reference) {
                     by_address.entry(to).or_default().push((id, reference.offset));
-                } else if reference.role != Role::Site
-                    && let Some(input) = graph.input_of(id)
-                {
+                } else if reference.role != Role::Site {
                     // A direct call; hand-written code is not decoded, and has no other sign of one.
-                    callers.entry(to).or_default().insert(&*input.object);
+                    callers.entry(to).or_default().push(id);
                 }
             }
             edges.for_each(id, |edge| {
                 if let (EdgeKind::TailCall | EdgeKind::Switch, Destination::Node(to)) = (edge.kind, edge.to)
                     && functions.contains(&to)
-                    && let Some(input) = graph.input_of(id)
                 {
-                    callers.entry(to).or_default().insert(&*input.object);
+                    callers.entry(to).or_default().push(id);
                 }
             });
         }
@@ -228,12 +293,16 @@ impl<'g> Users<'g> {
         Users { graph, by_address, callers, of_data, symbols }
     }
 
-    /// Returns the objects with a direct call of a function, by name, and `with_holders` those that hold its address.
-    fn callers(&self, function: NodeId, with_holders: bool) -> Vec<String> {
-        let mut callers = self.callers.get(&function).cloned().unwrap_or_default();
-        let holders = self.holders(function).filter(|_| with_holders);
-        callers.extend(holders.filter_map(|(holder, _)| Some(&*self.graph.input_of(holder)?.object)));
-        callers.into_iter().map(str::to_owned).collect()
+    /// Returns the places with a direct call of a function, and `with_holders` those that hold its address, by the name of
+    /// their objects.
+    fn callers(&self, function: NodeId, with_holders: bool) -> Vec<Caller> {
+        let direct = self.callers.get(&function).into_iter().flatten().copied();
+        let holders = self.holders(function).filter(|_| with_holders).map(|(holder, _)| holder);
+        let caller = |node| Some(Caller { object: self.graph.input_of(node)?.object.to_string(), node });
+        let mut callers: Vec<Caller> = direct.chain(holders).filter_map(caller).collect();
+        callers.sort_unstable();
+        callers.dedup();
+        callers
     }
 
     /// Iterates over the places that hold the address of a function, to call it.
@@ -300,23 +369,28 @@ mod tests {
     use super::*;
 
     fn ran(is_init: bool, used: Option<&str>) -> RanFunction {
-        let callers = vec!["a.o".to_owned()];
+        let callers = vec![Caller { object: "a.o".to_owned(), node: NodeId::from(7) }];
         let (name, used) = (FunctionName::global("f"), used.map(str::to_owned));
-        RanFunction { name, is_init, used, is_notified: false, callers }
+        RanFunction { name, node: NodeId::from(1), is_init, used, is_notified: false, callers }
     }
 
     #[test]
     fn class_is_that_of_the_most_used_function() {
         let (init, hook, used) =
             (ran(true, None), ran(false, None), ran(false, Some("ops holds its address")));
-        assert_eq!(class(&[], &["a.o"]), UseClass::Idle);
-        assert_eq!(class(&[&init], &["a.o", "b.o"]), UseClass::InitOnly);
-        assert_eq!(class(&[&init], &["b.o"]), UseClass::HooksOnly);
-        assert_eq!(class(&[&init, &hook], &["a.o"]), UseClass::InitOnly);
+        let of = |ran: &[&RanFunction], objects: &[&str]| {
+            class(ran, Inside { objects, parts: &FxHashSet::default() })
+        };
+        assert_eq!(of(&[], &["a.o"]), UseClass::Idle);
+        assert_eq!(of(&[&init], &["a.o", "b.o"]), UseClass::InitOnly);
+        assert_eq!(of(&[&init], &["b.o"]), UseClass::HooksOnly);
+        assert_eq!(of(&[&init, &hook], &["a.o"]), UseClass::InitOnly);
         let notified = RanFunction { is_notified: true, ..ran(false, None) };
-        assert_eq!(class(&[&init, &notified], &["a.o"]), UseClass::HooksOnly);
-        assert_eq!(class(&[&hook], &["b.o"]), UseClass::HooksOnly);
-        assert_eq!(class(&[&hook, &used, &init], &["a.o"]), UseClass::Used);
+        assert_eq!(of(&[&init, &notified], &["a.o"]), UseClass::HooksOnly);
+        assert_eq!(of(&[&hook], &["b.o"]), UseClass::HooksOnly);
+        assert_eq!(of(&[&hook, &used, &init], &["a.o"]), UseClass::Used);
+        let parts = FxHashSet::from_iter([NodeId::from(7)]);
+        assert_eq!(class(&[&hook], Inside { objects: &[], parts: &parts }), UseClass::InitOnly);
     }
 
     #[test]

@@ -47,33 +47,54 @@ pub struct Costs<'g> {
     graph: &'g Graph,
     removals: Removals,
     nodes: FxHashMap<&'g str, Vec<NodeId>>,
+    /// The nodes by object, section, and offset.
+    places: FxHashMap<(&'g str, &'g str, u32), NodeId>,
 }
 
 impl<'g> Costs<'g> {
     /// Collects the nodes of each object, and the edges.
-    pub fn of(graph: &'g Graph) -> Costs<'g> {
+    pub fn new(graph: &'g Graph) -> Costs<'g> {
         let mut nodes: FxHashMap<&str, Vec<NodeId>> = FxHashMap::default();
+        let mut places = FxHashMap::default();
         for id in graph.node_ids().filter(|&id| graph.node(id).live) {
-            if let Some(input) = graph.input_of(id) {
-                nodes.entry(&input.object).or_default().push(id);
+            if let Some(place) = place(graph, id) {
+                nodes.entry(place.0).or_default().push(id);
+                places.insert(place, id);
             }
         }
-        Costs { graph, removals: Removals::of(graph), nodes }
+        Costs { graph, removals: Removals::of(graph), nodes, places }
     }
 
-    /// Returns the bytes that are reachable only through these objects, including the objects. Padding does not count.
-    pub fn of_objects(&self, objects: &[&str]) -> KeptBytes {
+    /// Returns the nodes that are reachable only through these objects, and these nodes of `built`, a graph of the same
+    /// program. They include the objects and nodes.
+    pub fn nodes(&self, objects: &[&str], built: &Graph, parts: &[NodeId]) -> Vec<NodeId> {
         let own = objects.iter().filter_map(|object| self.nodes.get(object)).flatten();
-        let own: Vec<NodeId> = own.copied().collect();
-        let mut bytes = KeptBytes::default();
-        for id in self.removals.without(&own) {
-            let size = u64::from(self.graph.size_with_branch(id));
-            let is_code = self.graph.is_code(id);
-            let section = self.graph.section_of(id);
-            add(&mut bytes, kind(&section.name, is_code, section.kind != SHT_NOBITS), size);
-        }
-        bytes
+        let parts = parts.iter().filter_map(|&id| self.places.get(&place(built, id)?));
+        let own: Vec<NodeId> = own.chain(parts).copied().collect();
+        if own.is_empty() { own } else { self.removals.without(&own) }
     }
+
+    /// Returns the bytes of these nodes.
+    pub fn of(&self, objects: &[&str], built: &Graph, parts: &[NodeId]) -> KeptBytes {
+        bytes(self.graph, &self.nodes(objects, built, parts))
+    }
+}
+
+/// Returns where a node comes from: object, section, and offset in bytes.
+fn place(graph: &Graph, id: NodeId) -> Option<(&str, &str, u32)> {
+    let input = graph.input_of(id)?;
+    Some((&input.object, &input.name, graph.node(id).origin()?.offset))
+}
+
+/// Returns the bytes of some nodes, without padding.
+pub fn bytes(graph: &Graph, nodes: &[NodeId]) -> KeptBytes {
+    let mut bytes = KeptBytes::default();
+    for &id in nodes {
+        let section = graph.section_of(id);
+        let kind = kind(&section.name, graph.is_code(id), section.kind != SHT_NOBITS);
+        add(&mut bytes, kind, u64::from(graph.size_with_branch(id)));
+    }
+    bytes
 }
 
 /// Returns the bytes of the sections of each object that are in memory, by the object's name.
@@ -97,10 +118,12 @@ pub fn contents<'p>(program: &'p Program<'_>) -> BTreeMap<&'p str, KeptBytes> {
 pub fn sum(contents: &BTreeMap<&str, KeptBytes>, objects: &[&str]) -> KeptBytes {
     let mut sum = KeptBytes::default();
     for bytes in objects.iter().filter_map(|object| contents.get(object)) {
-        sum.text += bytes.text;
-        sum.data += bytes.data;
-        sum.bss += bytes.bss;
-        sum.init += bytes.init;
+        sum = plus(sum, *bytes);
     }
     sum
+}
+
+/// Returns the sum of two figures, by kind.
+pub fn plus(a: KeptBytes, b: KeptBytes) -> KeptBytes {
+    KeptBytes { text: a.text + b.text, data: a.data + b.data, bss: a.bss + b.bss, init: a.init + b.init }
 }

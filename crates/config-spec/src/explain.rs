@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use kcli::human;
 use kplan::KeptBytes;
+use rustc_hash::FxHashSet;
 
+use crate::classes::Inside;
 use crate::closure::Closures;
 use crate::gates::Gates;
 use crate::kconfig::Definitions;
@@ -27,6 +29,9 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
         Err(why) => line(&mut text, "advice", &format!("keep it: {why}")),
     }
     line(&mut text, "contents", &bytes(row.contents));
+    if row.part.is_some() {
+        line(&mut text, "parts", &bytes(row.parts));
+    }
     line(&mut text, "keeps", &bytes(row.keeps));
     if let Some(after) = row.after {
         line(&mut text, "after", &bytes(after));
@@ -53,13 +58,15 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
     list(&mut text, "compiled again", &row.rebuilds, |object| object.clone());
     list(&mut text, "ran", &row.ran, |function| {
         let objects: Vec<&str> = row.objects.iter().map(String::as_str).collect();
+        let none = FxHashSet::default();
+        let parts = row.part.as_ref().map_or(&none, |part| &part.touched);
         let when = if function.is_init { "while the kernel started" } else { "afterwards, too" };
-        let how = match (&function.used, function.caller_outside(&objects)) {
+        let how = match (&function.used, function.caller_outside(Inside { objects: &objects, parts })) {
             (Some(why), _) => why.clone(),
             (None, Some(caller)) => format!("{when}, called by {caller}"),
             (None, None) if function.is_notified => format!("{when}, called by a notifier chain"),
             (None, None) if function.is_init => when.to_owned(),
-            (None, None) => "called by these objects alone".to_owned(),
+            (None, None) => "called by its own code alone".to_owned(),
         };
         format!("{}: {how}", function.name)
     });

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use kcfg::index::NodeId;
 use kcli::Failure;
 use kplan::{JointAdvice, KeptOption};
 
@@ -28,13 +29,26 @@ enum Needed {
     Object(String),
 }
 
-/// Returns the options that can be proposed together.
+/// Returns the options that can be proposed together. An option for which a build compiles more than `max_rebuilds` other
+/// objects again stays.
 ///
 /// # Errors
 /// The errors of Kconfig.
-pub fn judge<'r>(measure: &Measure<'_>, conf: &Conf<'_>, rows: &'r [Row]) -> Result<Joint<'r>, Failure> {
-    let mut rows: Vec<&Row> = rows.iter().filter(|row| row.advice().is_ok()).collect();
-    let mut kept = Vec::new();
+pub fn judge<'r>(
+    measure: &Measure<'_>,
+    conf: &Conf<'_>,
+    rows: &'r [Row],
+    max_rebuilds: usize,
+) -> Result<Joint<'r>, Failure> {
+    let proposed = rows.iter().filter(|row| row.advice().is_ok());
+    let (mut rows, slow): (Vec<&Row>, Vec<&Row>) =
+        proposed.partition(|row| row.rebuilds.len() <= max_rebuilds);
+    let slow = slow.into_iter().map(|row| {
+        let reason =
+            format!("a build compiles {} other objects again; see --max-rebuilds", row.rebuilds.len());
+        KeptOption { name: row.name.clone(), reason }
+    });
+    let mut kept: Vec<KeptOption> = slow.collect();
     loop {
         let changes = changes(conf, &rows)?;
         let stays = |row: &Row| !changes.get(&row.name).is_some_and(String::is_empty);
@@ -100,6 +114,8 @@ struct Effect<'m> {
     objects: Vec<&'m str>,
     /// The objects that go only then.
     only: Vec<&'m str>,
+    /// The parts of other objects that go.
+    parts: Vec<NodeId>,
 }
 
 impl<'m> Effect<'m> {
@@ -114,7 +130,9 @@ impl<'m> Effect<'m> {
         let objects = facts.gates.removed_by(&facts.tree.config.with(changes));
         let single: BTreeSet<&str> = rows.iter().flat_map(|row| &row.objects).map(String::as_str).collect();
         let only = objects.iter().copied().filter(|object| !single.contains(object)).collect();
-        Effect { with, objects, only }
+        let parts =
+            rows.iter().filter_map(|row| row.part.as_ref()).flat_map(|part| part.whole.iter().copied());
+        Effect { with, objects, only, parts: parts.collect() }
     }
 
     /// Returns something that has to stay, with the reason.
@@ -134,7 +152,7 @@ impl<'m> Effect<'m> {
     }
 
     fn advice(self, measure: &Measure<'_>, changes: &Closure) -> JointAdvice {
-        let (keeps, after) = measure.kept(&self.objects);
+        let (keeps, after) = measure.kept(&self.objects, &self.parts);
         let rebuilds = measure.rebuilds(changes, &self.objects).len() as u64;
         let objects = self.only.into_iter().map(str::to_owned).collect();
         JointAdvice { with: self.with, objects, keeps, after, rebuilds }

@@ -6,6 +6,7 @@ off.
 - `lines`, `references`, `variables`, `makefile`, `condition`, `functions`, `gates`: the conditions under which Kbuild links each object;
 - `conf`, `server`, `closure`: the options that go together, by the kernel's own Kconfig;
 - `mentions`: the objects that a rebuild compiles, by the records of fixdep;
+- `parts`: the code and data between `#if`, by debugging information;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
 - `survey`, `joint`: all of these together, a row for each option; the proposed options together;
@@ -15,6 +16,7 @@ off.
 
 mod advise;
 mod arguments;
+mod cache;
 mod classes;
 mod closure;
 mod condition;
@@ -32,6 +34,7 @@ mod kernel;
 mod lines;
 mod makefile;
 mod mentions;
+mod parts;
 mod print;
 mod references;
 mod server;
@@ -58,6 +61,8 @@ use gates::Gates;
 use hardware::Hardware;
 use kconfig::Definitions;
 use kernel::Kernel;
+use mentions::Mentions;
+use parts::Parts;
 use survey::{Facts, Measure, Row};
 use tree::Tree;
 
@@ -123,7 +128,6 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let (Some(ran), Some(coverage)) = (&ran, coverage) {
         check_kernel_of_plan(coverage, ran, build_id.as_deref(), &plan_name)?;
     }
-    progress.message("measuring options");
     let gates = Gates::read(&tree.source, &tree.arch, &tree.config, &kernel.objects);
     let facts = Facts {
         tree: &tree,
@@ -133,10 +137,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         ran: ran.as_ref(),
         hardware: hardware.as_ref(),
     };
-    let measure = Measure::new(&facts);
+    drop(progress);
+    let mentions = Mentions::read(&tree.build);
+    let parts = (!arguments.quick).then(|| Parts::read(&tree, &kernel.built, &mentions, &closures));
+    let progress = Progress::spinner("measuring options");
+    let measure = Measure::new(&facts, &mentions, parts);
     let rows = measure.rows(&closures);
     let joint = match &conf {
-        Some(conf) if arguments.advise => Some(joint::judge(&measure, conf, &rows)?),
+        Some(conf) if arguments.advise => Some(joint::judge(&measure, conf, &rows, arguments.max_rebuilds)?),
         _ => None,
     };
     drop(progress);
@@ -173,9 +181,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
 
 /// Prints notes about what the table leaves out.
 fn note(rows: &[Row], gates: &Gates) {
-    let without = rows.iter().filter(|row| row.objects.is_empty()).count();
+    let without = rows.iter().filter(|row| !row.brings_something()).count();
     if without > 0 {
-        eprintln!("config-spec: note: {without} more options gate no object; --json lists them");
+        eprintln!(
+            "config-spec: note: {without} more options bring no object and no part of one; --json lists them"
+        );
     }
     if !gates.unplaced.is_empty() {
         eprintln!(

@@ -14,6 +14,7 @@ use rustc_hash::FxHashMap;
 pub struct Mentions {
     objects: Vec<String>,
     of_option: FxHashMap<String, Vec<usize>>,
+    of_file: FxHashMap<String, Vec<usize>>,
 }
 
 /// Directories whose objects are programs of the build, not of the kernel.
@@ -39,6 +40,16 @@ impl Mentions {
         names
     }
 
+    /// Iterates over the files that objects include, as the records name them: absolute, or relative to the build directory.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.of_file.keys().map(String::as_str)
+    }
+
+    /// Iterates over the objects that include a file, by name.
+    pub fn includers(&self, file: &str) -> impl Iterator<Item = &str> {
+        self.of_file.get(file).into_iter().flatten().map(|&number| self.objects[number].as_str())
+    }
+
     fn directory(&mut self, build: &Path, below: &str) {
         let Ok(entries) = fs::read_dir(build.join(below)) else { return };
         for entry in entries.flatten() {
@@ -62,15 +73,21 @@ impl Mentions {
     fn record(&mut self, object: String, record: &str) {
         let number = self.objects.len();
         self.objects.push(object);
-        for (_, rest) in record
-            .match_indices("$(wildcard include/config/")
-            .map(|(at, text)| (at, &record[at + text.len()..]))
+        for line in
+            record.lines().skip_while(|line| !line.starts_with("deps") && !line.starts_with("source_"))
         {
-            if let Some((option, _)) = rest.split_once(')') {
-                let objects = self.of_option.entry(option.to_owned()).or_default();
-                if objects.last() != Some(&number) {
-                    objects.push(number);
+            let line = line.trim_end_matches('\\').trim();
+            let (map, key) = match line.strip_prefix("$(wildcard include/config/") {
+                Some(option) => (&mut self.of_option, option.trim_end_matches(')')),
+                None if line.starts_with("source_") => {
+                    (&mut self.of_file, line.rsplit(' ').next().unwrap_or(line))
                 }
+                None if line.contains([' ', '$', ':']) || line.is_empty() => continue,
+                None => (&mut self.of_file, line),
+            };
+            let objects = map.entry(key.to_owned()).or_default();
+            if objects.last() != Some(&number) {
+                objects.push(number);
             }
         }
     }

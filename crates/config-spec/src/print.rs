@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::gates::Gates;
 use crate::survey::{Handled, Row};
 
-/// Returns the rows with objects as a human-readable table. With `closures`, the column `with` has the number of other
+/// Returns the rows with objects or parts of objects as a human-readable table. With `closures`, the column `with` has the number of other
 /// options that go; without, Kconfig was not asked.
 pub fn table(rows: &[Row], closures: bool) -> Table {
     let has_class = rows.iter().any(|row| row.class.is_ok());
@@ -19,7 +19,7 @@ pub fn table(rows: &[Row], closures: bool) -> Table {
     heading.extend(has_after.then_some("after"));
     heading.extend(["with", "objects", "rebuilds", "prompt"]);
     let mut table = Table::new(heading);
-    for row in rows.iter().filter(|row| !row.objects.is_empty()) {
+    for row in rows.iter().filter(|row| row.brings_something()) {
         let mut cells = vec![row.name.clone()];
         if has_class {
             cells.push(row.class.as_ref().map_or("-".to_owned(), |class| class.to_string()));
@@ -74,6 +74,10 @@ fn option(row: &Row, gates: &Gates, closures: bool) -> Value {
     let mut set = |key: &str, field: Value| value[key] = field;
     if let Some(after) = row.after {
         set("after", json!(after));
+    }
+    if let Some(part) = &row.part {
+        set("parts", json!(row.parts));
+        part.unclear.iter().for_each(|unclear| set("unclear", json!(unclear)));
     }
     match &row.class {
         Ok(class) => {

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use kcfg::index::NodeId;
 use kplan::{KeptBytes, UseClass};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
-use crate::classes::{self, Handlers, Ran, RanFunction};
+use crate::classes::{self, Handlers, Inside, Ran, RanFunction};
 use crate::closure::{Closure, Closures};
 use crate::config::Config;
 use crate::costs::{self, Costs};
@@ -15,6 +16,7 @@ use crate::hardware::Hardware;
 use crate::kconfig::Definitions;
 use crate::kernel::Kernel;
 use crate::mentions::Mentions;
+use crate::parts::{Part, Parts};
 use crate::tree::Tree;
 
 /// Maximum number of other objects that mention an option with a class. More of them may hold parts of the option
@@ -42,9 +44,13 @@ pub struct Row {
     pub keeps: KeptBytes,
     /// The same after the passes of the plan, if there is one.
     pub after: Option<KeptBytes>,
+    /// Its parts of other objects; `None` without a look at source lines.
+    pub part: Option<Part>,
+    /// The contents of these parts.
+    pub parts: KeptBytes,
     /// Other objects that a build compiles again, by name.
     pub rebuilds: Vec<String>,
-    /// The functions of these objects that ran.
+    /// The functions of these objects and parts that ran.
     pub ran: Vec<RanFunction>,
     /// The class, or the reason why there is none.
     pub class: Result<UseClass, String>,
@@ -66,6 +72,11 @@ pub enum Handled {
 }
 
 impl Row {
+    /// Whether objects are linked for the option alone, or have parts of it.
+    pub fn brings_something(&self) -> bool {
+        !self.objects.is_empty() || self.parts != KeptBytes::default()
+    }
+
     /// Whether the plan's evidence suffices to propose turning it off. Otherwise the reason, for people.
     ///
     /// # Errors
@@ -132,25 +143,27 @@ pub struct Measure<'a> {
     contents: BTreeMap<&'a str, KeptBytes>,
     built: Costs<'a>,
     after: Option<Costs<'a>>,
-    handlers: Handlers,
-    handlers_after: Option<Handlers>,
+    handlers: Handlers<'a>,
+    handlers_after: Option<Handlers<'a>>,
     with_code: FxHashSet<&'a str>,
-    mentions: Mentions,
+    mentions: &'a Mentions,
+    parts: Option<Parts<'a>>,
 }
 
 impl<'a> Measure<'a> {
-    /// Prepares the graphs for measurements.
-    pub fn new(facts: &'a Facts<'a>) -> Measure<'a> {
+    /// Prepares the graphs for measurements. `parts` are the parts of options between `#if`.
+    pub fn new(facts: &'a Facts<'a>, mentions: &'a Mentions, parts: Option<Parts<'a>>) -> Measure<'a> {
         let kernel = facts.kernel;
         Measure {
             facts,
             contents: costs::contents(kernel.program),
-            built: Costs::of(&kernel.built),
-            after: kernel.after.as_ref().map(Costs::of),
+            built: Costs::new(&kernel.built),
+            after: kernel.after.as_ref().map(Costs::new),
             handlers: Handlers::of(&kernel.built),
             handlers_after: kernel.after.as_ref().map(Handlers::of),
             with_code: classes::with_code(&kernel.built),
-            mentions: Mentions::read(&facts.tree.build),
+            mentions,
+            parts,
         }
     }
 
@@ -166,12 +179,11 @@ impl<'a> Measure<'a> {
         rows
     }
 
-    /// Returns the bytes that the kernel keeps only because of some objects, as built and after the passes.
-    pub fn kept(&self, objects: &[&str]) -> (KeptBytes, Option<KeptBytes>) {
-        if objects.is_empty() {
-            return (KeptBytes::default(), self.after.as_ref().map(|_| KeptBytes::default()));
-        }
-        (self.built.of_objects(objects), self.after.as_ref().map(|after| after.of_objects(objects)))
+    /// Returns the bytes that the kernel keeps only because of some objects and parts of others, as built and after the
+    /// passes.
+    pub fn kept(&self, objects: &[&str], parts: &[NodeId]) -> (KeptBytes, Option<KeptBytes>) {
+        let of = |costs: &Costs<'_>| costs.of(objects, &self.facts.kernel.built, parts);
+        (of(&self.built), self.after.as_ref().map(of))
     }
 
     /// Returns the objects that a build without some objects compiles again after changes of the configuration.
@@ -190,8 +202,11 @@ impl<'a> Measure<'a> {
         if !objects.iter().any(|object| self.with_code.contains(object)) {
             return Some("its objects hold no code, and traces show nothing about data".to_owned());
         }
-        let ran = self.facts.ran.map(|ran| ran.in_objects(objects)).unwrap_or_default();
-        advice(classes::class(&ran, together), self.handled(objects)).err()
+        let parts = FxHashSet::default();
+        let own = Inside { objects, parts: &parts };
+        let ran = self.facts.ran.map(|ran| ran.in_code(own)).unwrap_or_default();
+        let class = classes::class(&ran, Inside { objects: together, parts: &parts });
+        advice(class, self.handled(own)).err()
     }
 
     fn row(&self, name: &str, changes: &Closure) -> Row {
@@ -204,16 +219,31 @@ impl<'a> Measure<'a> {
         let instead = others(&|other, new| tree.config.value(other).is_empty() && new == "y");
         let objects = gates.removed_by(&tree.config.with(changes));
         let rebuilds = self.rebuilds(changes, &objects);
-        let functions = ran.map(|ran| ran.in_objects(&objects)).unwrap_or_default();
-        let (keeps, after) = self.kept(&objects);
+        let built = &self.facts.kernel.built;
+        let part = self.parts.as_ref().map(|parts| parts.of(name, changes, &objects, *ran));
+        let whole = part.as_ref().map_or(&[][..], |part| &part.whole);
+        // Functions of other objects that nothing else reaches run for this option alone.
+        let only = self.built.nodes(&objects, built, whole);
+        let keeps = costs::bytes(built, &only);
+        let after = self.after.as_ref().map(|after| after.of(&objects, built, whole));
+        let mut parts: FxHashSet<NodeId> = only.into_iter().collect();
+        let whole_functions = Inside { objects: &objects, parts: &parts };
+        let mut functions = ran.map(|ran| ran.in_code(whole_functions)).unwrap_or_default();
+        if let Some(part) = &part {
+            let known: FxHashSet<NodeId> = functions.iter().map(|function| function.node).collect();
+            functions.extend(part.ran.iter().filter(|function| !known.contains(&function.node)));
+            parts.extend(&part.touched);
+        }
+        let inside = Inside { objects: &objects, parts: &parts };
         Row {
             name: name.to_owned(),
             prompt: definitions.options.get(name).and_then(|found| found.prompt.clone()).unwrap_or_default(),
             contents: costs::sum(&self.contents, &objects),
             keeps,
             after,
-            class: self.class(&objects, rebuilds.len(), &functions),
-            handlers: self.handled(&objects),
+            parts: costs::bytes(built, whole),
+            class: self.class(inside, part.as_ref(), rebuilds.len(), &functions),
+            handlers: self.handled(inside),
             device: self.device(&objects),
             ran: functions.into_iter().cloned().collect(),
             rebuilds: rebuilds.into_iter().map(str::to_owned).collect(),
@@ -221,32 +251,52 @@ impl<'a> Measure<'a> {
             changes: changes.clone(),
             with,
             instead,
+            part,
         }
     }
 
-    fn class(&self, objects: &[&str], mentions: usize, ran: &[&RanFunction]) -> Result<UseClass, String> {
+    fn class(
+        &self,
+        inside: Inside<'_>,
+        part: Option<&Part>,
+        mentions: usize,
+        ran: &[&RanFunction],
+    ) -> Result<UseClass, String> {
         if self.facts.ran.is_none() {
             return Err("the plan has no traces".to_owned());
         }
-        if objects.is_empty() {
-            return Err("no object is linked for it alone".to_owned());
+        let class = classes::class(ran, inside);
+        // What ran is a fact, also if there may be more.
+        if class == UseClass::Used {
+            return Ok(class);
         }
-        if mentions > MAX_MENTIONS {
-            return Err(format!("{mentions} other objects mention it, so its code may be in them"));
+        match part {
+            Some(Part { unclear: Some(unclear), .. }) => return Err(unclear.clone()),
+            None if mentions > MAX_MENTIONS => {
+                return Err(format!("{mentions} other objects mention it, so its code may be in them"));
+            }
+            _ => {}
         }
-        if !objects.iter().any(|object| self.with_code.contains(object)) {
-            return Err("its objects hold no code, and traces show nothing about data".to_owned());
+        if inside.objects.is_empty() && inside.parts.is_empty() {
+            return Err("no code is there for it alone".to_owned());
         }
-        Ok(classes::class(ran, objects))
+        let has_code = |id: &NodeId| self.facts.kernel.built.is_code(*id);
+        if !inside.objects.iter().any(|object| self.with_code.contains(object))
+            && !inside.parts.iter().any(has_code)
+        {
+            return Err("it brings no code, and traces show nothing about data".to_owned());
+        }
+        Ok(class)
     }
 
-    fn handled(&self, objects: &[&str]) -> Handled {
-        if self.handlers.in_objects(objects).is_empty() {
-            return Handled::No;
-        }
-        match &self.handlers_after {
-            Some(after) if after.in_objects(objects).is_empty() => Handled::RuledOut,
-            _ => Handled::Maybe,
+    fn handled(&self, inside: Inside<'_>) -> Handled {
+        let handlers = self.handlers.inside(inside);
+        let after = self.handlers_after.as_ref();
+        let is_left = |name: &&str| after.is_none_or(|after| after.has(name));
+        match handlers.is_empty() {
+            true => Handled::No,
+            false if handlers.iter().any(is_left) => Handled::Maybe,
+            false => Handled::RuledOut,
         }
     }
 

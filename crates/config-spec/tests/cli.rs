@@ -91,14 +91,18 @@ fn advice_becomes_a_fragment() {
     fixture.command("build/vmlinux -p plan.json --advise -o all.json").succeed();
     let plan = parse(&fixture.read("all.json"));
     assert_eq!(plan["coverage"], parse(&fixture.read("plan.json"))["coverage"]);
-    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "AIO", "WATCHDOG"]);
+    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "AIO", "LEGACY", "WATCHDOG"]);
     assert_eq!(plan["config"]["options"][3]["evidence"], "trace+scan");
     // A card is there, and so is a device of the bus.
     let line = "build/vmlinux --plan plan.json --advise --hardware devices";
-    assert_eq!(proposed(&fixture.json(line)), ["AIO", "WATCHDOG"]);
+    assert_eq!(proposed(&fixture.json(line)), ["AIO", "LEGACY", "WATCHDOG"]);
+    // A build without it compiles the driver of terminals again.
+    let plan = fixture.json(&format!("{line} --max-rebuilds 0"));
+    assert_eq!(proposed(&plan), ["AIO", "WATCHDOG"]);
+    assert_eq!(plan["config"]["kept"][0]["name"], "LEGACY");
     let fragment = fixture.command("--fragment all.json").succeed().text();
     let lines: Vec<&str> = fragment.lines().collect();
-    assert_eq!(lines.len(), 12, "{fragment}");
+    assert_eq!(lines.len(), 14, "{fragment}");
     let card = lines.iter().position(|line| *line == "# CONFIG_CARD is not set").expect("the option");
     assert!(lines[card - 1].starts_with("# init-only: card_init ran"), "{fragment}");
     assert!(lines[card - 1].ends_with("with CARD_LED"), "{fragment}");
@@ -118,6 +122,12 @@ fn explanation_names_every_fact() {
         &["used", "pci:v00008086", "drivers/bus.o: $(subst m,y,BUS)=y", "bus_init holds its address"],
     );
     expect("CARD", &["init-only", "drivers/net/led.o: NET && CARD=y && CARD_LED=y", "card_init: while the"]);
+    expect(
+        "LEGACY",
+        &["init-only", "parts     text 0, data 4, bss 0, init", "legacy_init: while the kernel started"],
+    );
+    expect("TTY_LOG", &["used", "tty_open: line 23 ran, a part of a function that stays"]);
+    expect("TTY_BREAK", &["none: drivers/tty.c:25 uses CONFIG_TTY_BREAK outside of #if", "keep it"]);
     expect("AIO", &["hooks-only", "no program makes its system calls", "by init/main.o", "turn it off"]);
     expect("LOCKS", &["comes instead (1):\n    NO_LOCKS", "called by fs/open.o", "    fs/open.o\n"]);
     expect("WATCHDOG", &["idle", "HZ: 100 to 50"]);
@@ -143,6 +153,30 @@ fn closures_are_cached() {
     fixture.write("build/.config", &format!("# A comment.\n{}", fixture.read("build/.config")));
     assert_eq!(run(), first);
     assert_eq!(fs::read_dir(fixture.path("cache/closures")).expect("a cache").count(), 2);
+}
+
+#[test]
+fn lines_are_those_of_the_same_code() {
+    let fixture = Fixture::new();
+    let lines = || fs::read_dir(fixture.path("cache/lines")).map_or(0, Iterator::count);
+    let explain = |words: &[&str]| {
+        let text = fixture.command("build/vmlinux -p plan.json --explain LEGACY").succeed().text();
+        words.iter().for_each(|word| assert!(text.contains(word), "expected `{word}`: {text}"));
+    };
+    explain(&["init-only"]);
+    assert_eq!(lines(), 1);
+    // Without the compiler the cache is enough, and another source makes other code.
+    let record = fixture.read("build/drivers/.tty.o.cmd");
+    let source = fixture.read("source/drivers/tty.c");
+    fixture.write("source/drivers/tty.c", &source.replace("value += use(4)", "value += use(400)"));
+    explain(&[
+        "none: drivers/tty.o has a part of it, and is another one if compiled with -g, from section .text on",
+    ]);
+    fixture.write("build/drivers/.tty.o.cmd", &record.replace("i686-linux-gnu-gcc", "no-such-compiler"));
+    explain(&["none: drivers/tty.o has a part of it, and cannot run no-such-compiler"]);
+    fixture.remove("source/drivers/tty.c");
+    explain(&["none: drivers/tty.c cannot be read", "keep it"]);
+    assert_eq!(lines(), 1);
 }
 
 #[test]

@@ -41,13 +41,14 @@ impl KernelCompiler {
     /// Bad input if the build has not recorded how it called the compiler.
     pub fn of(build: &KernelBuild) -> Result<KernelCompiler, Failure> {
         let path = build.dir.join("init/.main.o.cmd");
-        let words = fs::read_to_string(&path).ok().and_then(|text| recorded_command(&text)).ok_or_else(|| {
+        let words = fs::read_to_string(&path).ok().and_then(|text| recorded_command(&text));
+        let words = words.ok_or_else(|| {
             Failure::bad_input(format!(
                 "{}: does not record how {MODEL} was compiled; build the kernel there again with `make vmlinux`",
                 path.display()
             ))
         })?;
-        Ok(KernelCompiler { dir: build.dir.clone(), words })
+        Ok(KernelCompiler { dir: build.dir.clone(), words: for_own_files(words) })
     }
 
     /// Returns what precedes `gcc` in the compiler's name, as make's variable CROSS_COMPILE has it; `None` for the
@@ -112,9 +113,9 @@ impl KernelCompiler {
     }
 }
 
-/// The compiler and its flags in what Kbuild records:
+/// Returns the compiler and its arguments in what Kbuild records in `.NAME.o.cmd`, without the names of outputs:
 /// `savedcmd_init/main.o := gcc -Wp,-MMD,init/.main.o.d … -c -o init/main.o …/init/main.c ; …`.
-fn recorded_command(text: &str) -> Option<Vec<String>> {
+pub fn recorded_command(text: &str) -> Option<Vec<String>> {
     let line = text.lines().find(|line| line.starts_with("savedcmd_") || line.starts_with("cmd_"))?;
     // The record is for `make`, which doubles dollar signs. Commands after the compiler check the object.
     let words = shlex::split(&line.split_once(":=")?.1.replace("$$", "$"))?;
@@ -124,13 +125,20 @@ fn recorded_command(text: &str) -> Option<Vec<String>> {
         match word.as_str() {
             "-o" => drop(words.next()),
             "-c" => {}
-            word if TRACER.contains(&word) => {}
-            _ if word.starts_with("-Wp,-M") || word.ends_with("init/main.c") => {}
-            _ if word.starts_with("-DKBUILD_") || word.starts_with("-D__KBUILD_") => {
-                kept.push(word.replace("init/main", "main").replace("main", "kshrink"));
-            }
+            _ if word.starts_with("-Wp,-M") => {}
             _ => kept.push(word),
         }
     }
     (kept.len() > 1).then_some(kept)
+}
+
+/// Returns the command of [`MODEL`] for files of this program: without its source and the flags of the function
+/// tracer.
+fn for_own_files(words: Vec<String>) -> Vec<String> {
+    let is_kept = |word: &String| !TRACER.contains(&word.as_str()) && !word.ends_with("init/main.c");
+    let own = |word: String| match word.starts_with("-DKBUILD_") || word.starts_with("-D__KBUILD_") {
+        true => word.replace("init/main", "main").replace("main", "kshrink"),
+        false => word,
+    };
+    words.into_iter().filter(is_kept).map(own).collect()
 }

@@ -10,7 +10,7 @@ mod copy;
 mod make;
 mod output;
 
-pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit};
+pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit, recorded_command};
 pub use copy::{BuildCopy, Content};
 pub use make::{Make, cross_compile, parse_variable, run};
 pub use output::{check_apart, check_output, existing_ancestor};
