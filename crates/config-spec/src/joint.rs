@@ -29,8 +29,8 @@ enum Needed {
     Object(String),
 }
 
-/// Returns the options that can be proposed together. An option for which a build compiles more than `max_rebuilds` other
-/// objects again stays.
+/// Returns the options that can be proposed together. An option stays if a build without it compiles more than `max_rebuilds`
+/// other objects again.
 ///
 /// # Errors
 /// The errors of Kconfig.

@@ -114,7 +114,7 @@ impl<'a> Parts<'a> {
         for (name, closure) in closures {
             let Some(closure) = closure else { continue };
             let needed = parts.needed(name, closure);
-            // What is unclear stays unclear, but a part that ran shows that the option is used.
+            // The option stays unclear, but a part that ran shows that it is used.
             if needed.unclear.is_none() || needed.objects.len() <= MAX_UNCLEAR {
                 objects.extend(needed.objects.into_iter().map(str::to_owned));
             }
@@ -252,7 +252,7 @@ impl<'a> Parts<'a> {
         path.trim_start_matches("./")
     }
 
-    /// Returns the lines that go with an option, and the objects in which they may have left something.
+    /// Returns the lines that the kernel loses with an option, and the objects that may have code or data of these lines.
     fn needed(&self, name: &str, changes: &Closure) -> Needed<'_> {
         let then = self.tree.config.with(changes);
         let options: Vec<&str> = changes.keys().map(String::as_str).chain([name]).collect();
