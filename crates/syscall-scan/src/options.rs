@@ -39,7 +39,8 @@ pub struct Options {
     #[arg(long, value_name = "DIR[@PLACE]")]
     pub plugin_dir: Vec<Given>,
 
-    /// Also scan the programs that the named ones start, and those that these start, as far as their paths are known
+    /// Also scan the programs that the named ones start, and those that these start; the plan is incomplete if a path is
+    /// unknown
     #[arg(long, requires = "files", conflicts_with = "why")]
     pub with_children: bool,
 

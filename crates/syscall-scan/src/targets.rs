@@ -41,35 +41,64 @@ pub fn scan_all(options: &Options) -> Result<Syscalls, Failure> {
         notes.lock().scanned.insert(inside);
     }
     if options.with_children {
-        scan_children(options, &loader, &notes, &mut found)?;
+        scan_children(options, &loader, &notes, &mut found);
     }
     notes.print();
     Ok(found)
 }
 
-/// Scans the programs that the scanned ones start, until no new one is found.
-fn scan_children(
-    options: &Options,
-    loader: &Loader,
-    notes: &Notes,
-    found: &mut Syscalls,
-) -> Result<(), Failure> {
+/// Scans the programs that the scanned ones start, until no new one is found. A program that cannot be scanned, or whose
+/// path is unknown, makes the result incomplete.
+fn scan_children(options: &Options, loader: &Loader, notes: &Notes, found: &mut Syscalls) {
     loop {
         let next = notes.lock().children.pop_first();
-        let Some((path, parent)) = next else { return Ok(()) };
-        // The path is relative to an unknown directory.
-        let absolute = Path::new(&path).is_absolute().then(|| loader.root().resolve(Path::new(&path)));
-        let Some(inside) = absolute.flatten() else {
+        let Some((path, parent)) = next else { break };
+        if !Path::new(&path).is_absolute() {
+            add_unresolved(found, &parent, &format!("it starts {path}, whose directory is unknown"));
+            continue;
+        }
+        let Some(inside) = loader.root().resolve(Path::new(&path)) else {
             eprintln!("syscall-scan: warning: {parent}: starts {path}, which does not exist");
             continue;
         };
         if !notes.lock().scanned.insert(inside.clone()) {
             continue;
         }
-        let failed = |error: String| Failure::bad_input(format!("{path}, which {parent} starts: {error}"));
-        let bytes = loader.root().read_object(&inside).map_err(|error| failed(error.to_string()))?;
-        let scanned = scan_program(options, loader, &bytes, &inside, &path, notes);
-        found.merge(scanned.map_err(|error| failed(error.to_string()))?);
+        let bytes = loader.root().read_object(&inside).map_err(|error| error.to_string());
+        let scanned = bytes.and_then(|bytes| {
+            scan_program(options, loader, &bytes, &inside, &path, notes).map_err(|error| error.to_string())
+        });
+        match scanned {
+            Ok(scanned) => found.merge(scanned),
+            Err(reason) => {
+                add_unresolved(
+                    found,
+                    &path,
+                    &format!("{parent} starts it, but it cannot be scanned: {reason}"),
+                );
+            }
+        }
+    }
+    for (parent, reason) in &notes.lock().unknown {
+        add_unresolved(
+            found,
+            parent,
+            &format!("it starts programs whose paths are unknown; name them too ({reason})"),
+        );
+    }
+}
+
+/// Makes the calls incomplete, for each machine: a program that was not scanned may be for any.
+fn add_unresolved(found: &mut Syscalls, file: &str, reason: &str) {
+    for calls in found.abis.values_mut() {
+        calls.complete = false;
+        calls.unresolved.push(Unresolved {
+            file: file.to_owned(),
+            address: "0x0".to_owned(),
+            function: None,
+            kind: UnresolvedKind::Code,
+            reason: reason.to_owned(),
+        });
     }
 }
 
@@ -108,16 +137,11 @@ impl Notes {
         }
     }
 
-    /// Prints a warning for each missing library, which programs may not need, and each unknown child.
+    /// Prints a warning for each missing library, which programs may not need.
     fn print(self) {
         let notes = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         for (file, name) in notes.absent {
             eprintln!("syscall-scan: warning: {file}: loads {name}, which does not exist");
-        }
-        for (file, reason) in notes.unknown {
-            eprintln!(
-                "syscall-scan: warning: {file}: starts programs whose paths are unknown; name them too ({reason})"
-            );
         }
     }
 }
@@ -242,17 +266,7 @@ fn scan_root(options: &Options, loader: &Loader) -> Result<Syscalls, Failure> {
     }
     for (path, reason) in &failed {
         eprintln!("syscall-scan: warning: {}: not scanned: {reason}", path.display());
-        // It may be a program for any of the machines.
-        for calls in found.abis.values_mut() {
-            calls.complete = false;
-            calls.unresolved.push(Unresolved {
-                file: path.display().to_string(),
-                address: "0x0".to_owned(),
-                function: None,
-                kind: UnresolvedKind::Code,
-                reason: format!("not scanned: {reason}"),
-            });
-        }
+        add_unresolved(&mut found, &path.display().to_string(), &format!("not scanned: {reason}"));
     }
     for path in &files.orphans {
         eprintln!("syscall-scan: warning: {}: a script whose interpreter is missing", path.display());

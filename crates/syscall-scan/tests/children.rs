@@ -29,13 +29,16 @@ fn add(root: &Root, path: &str, call: u32, statements: &str) {
     root.program(path, &source, "-fPIE -pie");
 }
 
-/// Scans a program with its children. Returns the calls without those of every program, and the messages.
-fn scan(root: &Root, options: &[&str]) -> (BTreeSet<u64>, String) {
+/// Scans a program with its children, and checks whether the result is complete. Returns the calls without those of
+/// every program, and the messages.
+fn scan(root: &Root, options: &[&str], is_complete: bool) -> (BTreeSet<u64>, String) {
     let output = root.scan(options);
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{messages}");
     let plan: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let mut calls = own_calls(&plan["syscalls"][root.machine.abi()]);
+    let found = &plan["syscalls"][root.machine.abi()];
+    assert_eq!(found["complete"], is_complete, "{found}");
+    let mut calls = own_calls(found);
     let execve = if root.machine == Machine::I386 { 11 } else { 59 };
     for call in [START, EXIT, execve] {
         calls.remove(&call);
@@ -53,8 +56,8 @@ fn children_and_their_children_count() {
         add(&root, "bin/grandchild", 5300, "");
         add(&root, "bin/shell", 5400, "");
         root.write("bin/script", "#!/bin/shell\necho\n");
-        assert_eq!(scan(&root, &["/bin/parent"]).0, BTreeSet::from([5100]));
-        let (calls, messages) = scan(&root, &["--with-children", "/bin/parent"]);
+        assert_eq!(scan(&root, &["/bin/parent"], true).0, BTreeSet::from([5100]));
+        let (calls, messages) = scan(&root, &["--with-children", "/bin/parent"], true);
         assert_eq!(calls, BTreeSet::from([5100, 5200, 5300, 5400]));
         assert!(!messages.contains("warning"), "{messages}");
     }
@@ -71,16 +74,33 @@ fn unknown_and_missing_children_are_named() {
             "start((const char *)n); start(\"/bin/child\"); start(\"bin/near\"); start(buffer);",
         );
         add(&root, "bin/child", 5200, "start(\"/bin/none\");");
-        let (calls, messages) = scan(&root, &["--with-children", "/bin/parent"]);
+        let (calls, messages) = scan(&root, &["--with-children", "/bin/parent"], false);
         assert_eq!(calls, BTreeSet::from([5100, 5200]));
         for expected in [
             "warning: /bin/child: starts /bin/none, which does not exist",
-            "warning: /bin/parent: starts bin/near, which does not exist",
-            "warning: /bin/parent: starts programs whose paths are unknown; name them too (/bin/parent:",
+            "/bin/parent:0x0: it starts bin/near, whose directory is unknown",
+            "/bin/parent:0x0: it starts programs whose paths are unknown; name them too (/bin/parent:",
         ] {
             assert!(messages.contains(expected), "no {expected} in\n{messages}");
         }
-        assert_eq!(messages.lines().count(), 3, "{messages}");
+        assert_eq!(messages.lines().count(), 4, "{messages}");
+    }
+}
+
+#[test]
+fn children_that_cannot_be_scanned_make_the_result_incomplete() {
+    for machine in Machine::ALL {
+        let root = Root::of(machine);
+        add(&root, "bin/parent", 5100, "start(\"/bin/damaged\"); start(\"/bin/child\");");
+        add(&root, "bin/child", 5200, "");
+        root.write("bin/damaged", "\u{7f}ELF");
+        let (calls, messages) = scan(&root, &["--with-children", "/bin/parent"], false);
+        assert_eq!(calls, BTreeSet::from([5100, 5200]));
+        let expected = "/bin/damaged:0x0: /bin/parent starts it, but it cannot be scanned: ";
+        assert!(messages.contains(expected), "no {expected} in\n{messages}");
+        // A path that does not exist starts nothing.
+        add(&root, "bin/parent", 5100, "start(\"/bin/none\");");
+        assert_eq!(scan(&root, &["--with-children", "/bin/parent"], true).0, BTreeSet::from([5100]));
     }
 }
 
