@@ -20,6 +20,15 @@ impl Fixture {
         Fixture { dir }
     }
 
+    /// With another driver of terminals, whose function `tty_open` ran.
+    fn with_driver(source: &str) -> Fixture {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let path = dir.path().join("tty.c");
+        fs::write(&path, source).expect("a source file");
+        Run::new(fixture("config/build.sh")).arg(dir.path()).arg(&path).succeed();
+        Fixture { dir }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -177,6 +186,45 @@ fn lines_are_those_of_the_same_code() {
     fixture.remove("source/drivers/tty.c");
     explain(&["none: drivers/tty.c cannot be read", "keep it"]);
     assert_eq!(lines(), 1);
+}
+
+/// Each of these drivers has code of `TTY_LOG` that ran, or that may have.
+#[test]
+fn no_part_that_ran_is_missed() {
+    let within = |before: &str, body: &str| {
+        format!(
+            "#include \"../kernel.h\"\n{before}\nint tty_open(int value)\n{{\n\tvalue += use(4);\n{body}\n\treturn value;\n}}\n"
+        )
+    };
+    let gated = |text: &str| format!("#ifdef CONFIG_TTY_LOG\n{text}\n#endif");
+    let inline = "static inline int inline_log(int v) { return v ^ use(5); }";
+    let function = "int tty_log(int v) { return v ^ use(5); }";
+    let drivers = [
+        // A statement, a call of a function that is inlined, and a condition of a statement that stays.
+        within("", &gated("\tvalue ^= use(5);")),
+        within(inline, &gated("\tvalue = inline_log(value);")),
+        within("", &format!("{}\n\tvalue = use(value);", gated("\tif (value > 7)"))),
+        // A function that code outside calls, by its name or by a macro.
+        within(&gated(function), "\tvalue = tty_log(value);"),
+        within(&gated(&format!("{function}\n#define do_log(v) tty_log(v)")), "\tvalue = do_log(value);"),
+        // Macros and constants that code outside uses.
+        within(&gated("#define LOG 1"), "#ifdef LOG\n\tvalue ^= use(5);\n#endif"),
+        within("", "\tif (CONFIG_TTY_LOG)\n\t\tvalue ^= use(5);"),
+        within("", "#if CONFIG_TTY_LOG > 0\n\tvalue ^= use(5);\n#endif"),
+        // An entry of a table that stays, and a table of the option with a function that stays.
+        within(
+            &format!("{function}\nstatic int (*ops[2])(int) = {{\n{}\n}};", gated("\ttty_log,")),
+            "\tif (ops[value & 1])\n\t\tvalue = ops[value & 1](value);",
+        ),
+        // A whole file.
+        within(&gated("#include \"log.c\""), &gated("\tvalue = tty_log(value);")),
+    ];
+    for driver in drivers {
+        let fixture = Fixture::with_driver(&driver);
+        let document = fixture.json("build/vmlinux -p plan.json --json");
+        let class = &option(&document, "TTY_LOG")["class"];
+        assert!(class != "idle" && class != "init-only", "{class}:\n{driver}");
+    }
 }
 
 #[test]

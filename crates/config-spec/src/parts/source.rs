@@ -128,6 +128,7 @@ impl SourceFile {
             }
         }
         lost.unclear = self.unclear(options, then, &|line| absent(line, then) || absent(line, now));
+        lost.unclear = lost.unclear.or_else(|| self.included_code(&lost.lines));
         lost.unclear = lost.unclear.or_else(|| self.used_macro(&lost.lines, &|line| absent(line, then)));
         lost.body = lost.lines.iter().find_map(|lines| self.body(lines));
         lost.within = lost.lines.iter().filter(|lines| self.is_within(lines)).cloned().collect();
@@ -152,6 +153,18 @@ impl SourceFile {
                 (mention.line, format!("has a condition on CONFIG_{} that cannot be decided", mention.option))
             })
         })
+    }
+
+    /// Returns a lost line that includes a file that is no header: its lines are lost as well.
+    fn included_code(&self, lost: &[Range<u32>]) -> Option<(u32, String)> {
+        let includes_code = |line: &u32| {
+            let text = directive(&self.lines[*line as usize - 1]);
+            text.is_some_and(|(name, file)| {
+                name == "include" && !file.trim_end_matches(['"', '>']).ends_with(".h")
+            })
+        };
+        let line = lost.iter().flat_map(Range::clone).find(includes_code)?;
+        Some((line, "includes code".to_owned()))
     }
 
     /// Returns a line that defines a macro in lost lines, if the macro is used in others.
@@ -348,12 +361,15 @@ int after = \"CONFIG_A\"[0];
     }
 
     #[test]
-    fn a_macro_that_others_use_is_unclear() {
+    fn macros_that_others_use_and_included_code_are_unclear() {
         let text = "#ifdef CONFIG_A\n#define F(x) g(x)\nint a = F(1);\n#else\n#define F(x) 0\n#endif\n";
         assert_eq!(lost(text, &["A"]).unclear, None);
         let used = format!("{text}int b = F(2);\n");
         assert_eq!(lost(&used, &["A"]).unclear.map(|(line, _)| line), Some(2));
         assert_eq!(SourceFile::parse(text).defines_macro(&(2..4)), Some(2));
+        let included =
+            |file: &str| lost(&format!("#ifdef CONFIG_A\n#include {file}\n#endif\n"), &["A"]).unclear;
+        assert!(included("<linux/a.h>").is_none() && included("\"a.c\"").is_some());
     }
 
     #[test]
