@@ -89,6 +89,7 @@ fn advice(class: UseClass, handlers: Handled) -> Result<(), String> {
             Err("other code calls it, and no system call shows that it is unused".to_owned())
         }
         (UseClass::Used, _) => Err("its functions ran".to_owned()),
+        (UseClass::Value, _) => Err("it is a number".to_owned()),
     }
 }
 
