@@ -63,6 +63,7 @@ fn take(running: &mut Running<'_>) -> Result<Document> {
     Ok(Document {
         schema: SCHEMA.into(),
         kernel: running.kernel.banner_line(),
+        build_id: running.kernel.build_id.clone(),
         core: String::new(),
         page_size: PAGE,
         memory,

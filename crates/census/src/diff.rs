@@ -94,6 +94,7 @@ mod tests {
         Document {
             schema: SCHEMA.into(),
             kernel: String::new(),
+            build_id: None,
             core: String::new(),
             page_size: 4096,
             memory: Sums { total: 1 << 20, free: 1 << 19, slab: 0, explained: 0 },

@@ -15,6 +15,9 @@ pub struct Document {
     pub schema: String,
     /// The version of the kernel, `Linux version …`.
     pub kernel: String,
+    /// The build ID of the kernel's vmlinux in hexadecimal digits, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
     /// The name of the core.
     pub core: String,
     /// The size of a page in bytes.

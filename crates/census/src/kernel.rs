@@ -37,6 +37,8 @@ pub struct Kernel {
     pub banner: (u64, Vec<u8>),
     /// The notes of the file, which contain the build ID, and their address.
     pub notes: Option<(u64, Vec<u8>)>,
+    /// The build ID in hexadecimal digits, if the file has one.
+    pub build_id: Option<String>,
     /// The difference between virtual and physical addresses that the file records.
     pub linear: u64,
 }
@@ -90,6 +92,10 @@ impl Kernel {
             .section_by_name(".notes")
             .filter(|section| section.address() != 0)
             .and_then(|section| Some((section.address(), section.data().ok()?.to_vec())));
+        kernel.build_id = file
+            .build_id()
+            .map_err(|error| unsupported(format!("damaged ({error})"), "build the kernel again"))?
+            .map(|bytes| bytes.iter().map(|byte| format!("{byte:02x}")).collect());
         for segment in file.segments() {
             let object::SegmentFlags::Elf { .. } = segment.flags() else { continue };
             let start = segment.address();

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use census::document::{Document, Kind, Owner};
+use kshrink_tests::elf::build_id;
 use kshrink_tests::process::run;
 use tempfile::TempDir;
 
@@ -145,6 +146,7 @@ fn every_page_is_counted_once() {
         Owner::new(Kind::Reserved, "struct page", 4096),
     ];
     assert_eq!(document.owners, expected);
+    assert_eq!(document.build_id, Some(build_id(&miniature.path("vmlinux"))));
     let memory = document.memory;
     assert_eq!((memory.total, memory.free, memory.slab), (12 * 4096, 2 * 4096, 3 * 4096));
     assert_eq!(memory.explained, memory.used());

@@ -5,37 +5,60 @@ use std::fmt::Write as _;
 use kcli::{Failure, human};
 use kplan::{
     ConfigAdvice, Evidence, JointAdvice, KeptBytes, OptionAdvice, OptionValue, Plan, Tried, UseClass,
+    ValueFacts, ValueLimit,
 };
 
 use crate::joint::Joint;
-use crate::survey::{Handled, Row};
+use crate::survey::{Handled, Measure, Row};
+use crate::values::{Sizing, Smaller};
 
 /// Maximum number of functions that the section names for an option.
 const MAX_FUNCTIONS: usize = 8;
 
-/// Returns the section for the options that may be turned off together.
-pub fn section(joint: Joint<'_>, kernel: &str, build_id: Option<String>) -> ConfigAdvice {
-    let options = joint.rows.into_iter().filter_map(option).collect();
+/// Returns the section for the options that may be turned off together, and for the smaller values.
+pub fn section(
+    measure: &Measure<'_>,
+    joint: Joint<'_>,
+    kernel: &str,
+    build_id: Option<String>,
+) -> ConfigAdvice {
+    let mut options: Vec<OptionAdvice> = joint.rows.into_iter().filter_map(option).collect();
+    options.extend(joint.values.into_iter().map(|(sizing, smaller)| value(measure, sizing, smaller)));
     let (effect, kept) = (Some(joint.effect), joint.kept);
     ConfigAdvice { kernel: kernel.to_owned(), build_id, options, joint: effect, kept }
 }
 
-/// Returns the bytes that the options of a section keep together, for people.
+/// Returns the effect of the options of a section together, for people.
 pub fn summary(advice: &ConfigAdvice) -> Option<String> {
     let JointAdvice { with, keeps, after, rebuilds, .. } = advice.joint.as_ref()?;
-    let mut text =
-        format!("{} options together keep {} bytes", advice.options.len(), human(keeps.resident()));
-    if keeps.init > 0 {
-        let _ = write!(text, " and {} of init", human(keeps.init));
+    let (off, values): (Vec<_>, Vec<_>) =
+        advice.options.iter().partition(|option| option.set == OptionValue::No);
+    let mut text = String::new();
+    if !off.is_empty() || values.is_empty() {
+        let _ = write!(text, "{} options together keep {} bytes", off.len(), human(keeps.resident()));
+        if keeps.init > 0 {
+            let _ = write!(text, " and {} of init", human(keeps.init));
+        }
+        if let Some(after) = after {
+            let _ = write!(text, ", {} after shrinking", human(after.resident()));
+        }
+        text += "; ";
     }
-    if let Some(after) = after {
-        let _ = write!(text, ", {} after shrinking", human(after.resident()));
+    if !values.is_empty() {
+        let memory = values.iter().map(|option| option.memory).sum();
+        let _ =
+            write!(text, "the variables of {} hold {} bytes; ", smaller_values(values.len()), human(memory));
     }
-    let _ = write!(text, "; a build compiles {rebuilds} other objects again");
+    let _ = write!(text, "a build compiles {rebuilds} other objects again");
     if !with.is_empty() {
         let _ = write!(text, "; only together they turn off {}", with.join(", "));
     }
     Some(one_line(&text))
+}
+
+/// Returns the number of smaller values, with the noun.
+pub fn smaller_values(count: usize) -> String {
+    format!("{count} smaller {}", if count == 1 { "value" } else { "values" })
 }
 
 fn option(row: &Row) -> Option<OptionAdvice> {
@@ -53,9 +76,35 @@ fn option(row: &Row) -> Option<OptionAdvice> {
         after: row.after,
         ran: row.ran.iter().take(MAX_FUNCTIONS).map(|function| function.name.to_string()).collect(),
         rebuilds: row.rebuilds.len() as u64,
+        memory: 0,
+        value: None,
         evidence,
         tried: None,
     })
+}
+
+fn value(measure: &Measure<'_>, sizing: &Sizing, smaller: &Smaller) -> OptionAdvice {
+    let config = &measure.facts.tree.config;
+    let is_turned_off = |(name, new): &(&String, &String)| new.is_empty() && config.is_enabled(name);
+    OptionAdvice {
+        name: sizing.option.clone(),
+        set: smaller.set.clone(),
+        class: UseClass::Value,
+        with: smaller.changes.iter().filter(is_turned_off).map(|(name, _)| name.clone()).collect(),
+        objects: Vec::new(),
+        keeps: KeptBytes::default(),
+        after: None,
+        ran: Vec::new(),
+        rebuilds: measure.rebuilds(&smaller.changes, &[]).len() as u64,
+        memory: sizing.holder.bytes,
+        value: Some(ValueFacts {
+            variable: sizing.holder.variable.clone(),
+            built: sizing.built.clone(),
+            limit: smaller.limit,
+        }),
+        evidence: Evidence::Census,
+        tried: None,
+    }
 }
 
 /// Returns the section of a plan as a fragment of `.config`. Each option has a line with the reason before it. Options
@@ -65,14 +114,22 @@ fn option(row: &Row) -> Option<OptionAdvice> {
 /// Bad input if the plan, read from `name`, has no such section.
 pub fn fragment(plan: &Plan, name: &str) -> Result<String, Failure> {
     let advice = advice_of(plan, name)?;
-    let mut text =
-        format!("# Options of Linux {} that the traced system does not use.\n", one_line(&advice.kernel));
+    let kernel = one_line(&advice.kernel);
+    let is_about_values = advice.options.iter().all(|option| option.class == UseClass::Value);
+    let mut text = match is_about_values && !advice.options.is_empty() {
+        true => format!("# Options of Linux {kernel} that set the size of a variable.\n"),
+        false => format!("# Options of Linux {kernel} that the traced system does not use.\n"),
+    };
     if let Some(summary) = summary(advice) {
         let _ = writeln!(text, "# {summary}.");
     }
     for option in advice.options.iter().filter(|option| option.tried != Some(Tried::Fails)) {
         let _ = writeln!(text, "# {}", reason(option));
-        let _ = writeln!(text, "# CONFIG_{} is not set", one_line(&option.name));
+        let name = one_line(&option.name);
+        let _ = match &option.set {
+            OptionValue::No => writeln!(text, "# CONFIG_{name} is not set"),
+            OptionValue::Number(number) => writeln!(text, "CONFIG_{name}={number}"),
+        };
     }
     Ok(text)
 }
@@ -96,11 +153,15 @@ fn one_line(text: &str) -> String {
 
 /// Returns why an option is proposed, in one line.
 fn reason(option: &OptionAdvice) -> String {
+    if let (Some(facts), OptionValue::Number(number)) = (&option.value, &option.set) {
+        return one_line(&value_reason(option, facts, number));
+    }
     let what = match option.class {
         UseClass::Idle => "idle: nothing of it ran".to_owned(),
         UseClass::InitOnly => format!("init-only: {}, and nothing afterwards", ran(&option.ran)),
         UseClass::HooksOnly => format!("hooks-only: {}, and no program calls it", ran(&option.ran)),
         UseClass::Used => format!("used: {}", ran(&option.ran)),
+        UseClass::Value => "value".to_owned(),
     };
     let KeptBytes { init, .. } = option.keeps;
     let mut reason = format!("{what}; keeps {} bytes", human(option.keeps.resident()));
@@ -111,6 +172,21 @@ fn reason(option: &OptionAdvice) -> String {
         let _ = write!(reason, "; with {}", option.with.join(", "));
     }
     one_line(&reason)
+}
+
+/// Returns why a smaller value is proposed.
+fn value_reason(option: &OptionAdvice, facts: &ValueFacts, number: &str) -> String {
+    let ValueFacts { variable, built, limit } = facts;
+    let limit = match limit {
+        ValueLimit::Range => format!("the smallest value that Kconfig allows is {number}"),
+        ValueLimit::Page => format!("{number} makes it one page, and Kconfig has no range"),
+    };
+    format!(
+        "value: {variable} holds {} bytes, set by CONFIG_{}={built}; {limit}; less memory may cost speed or security, so \
+         decide",
+        human(option.memory),
+        option.name
+    )
 }
 
 /// Returns the names of functions that ran, the first two.

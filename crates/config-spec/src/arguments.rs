@@ -29,6 +29,8 @@ Examples:
       print why an option is in its class, what selects it, and what goes with it
   config-spec build/vmlinux --plan plan.json --hardware modaliases --advise -o advice.json
       propose options to turn off, but no driver of a device in the file
+  config-spec build/vmlinux --census census.json --advise -o advice.json
+      propose smaller values of options that set the size of a variable; each is a trade that you decide
   config-spec --fragment advice.json >trim.config
       write the proposal for scripts/kconfig/merge_config.sh
   config-spec try advice.json --build build -o trimmed --test 'boot-test \"$1\"/arch/x86/boot/bzImage'
@@ -66,8 +68,14 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "fragment")]
     pub hardware: Option<PathBuf>,
 
-    /// Add the options to turn off to the plan, as section `config`, and print the plan
-    #[arg(long, conflicts_with_all = ["json", "explain", "fragment"])]
+    /// A census of this kernel's memory, as `census core --json` prints it, or `-`; --advise and --explain then look for
+    /// numbers that set the size of a variable. A smaller value is a trade that you decide: it may cost speed or security
+    #[arg(long, value_name = "FILE", requires = "use", conflicts_with = "fragment")]
+    pub census: Option<PathBuf>,
+
+    /// Add the options to turn off to the plan, as section `config`, and print the plan; with --census also smaller
+    /// values
+    #[arg(long, group = "use", conflicts_with_all = ["json", "explain", "fragment"])]
     pub advise: bool,
 
     /// Propose no option for which a build compiles more than this number of other objects again
@@ -79,7 +87,7 @@ pub struct Arguments {
     pub fragment: Option<PathBuf>,
 
     /// Print the facts about one option: its class, objects and gates, what selects it, and what goes with it
-    #[arg(long, value_name = "OPTION", conflicts_with = "json")]
+    #[arg(long, value_name = "OPTION", group = "use", conflicts_with = "json")]
     pub explain: Option<String>,
 
     /// Print the table as JSON, with the gate of each object and the objects without one
@@ -96,7 +104,7 @@ pub struct Arguments {
 pub enum Command {
     /// Build the kernel without the proposed options, test it, and find the options that must stay
     ///
-    /// Copies the build directory, turns the options of the plan's section `config` off, and builds the kernel and its
+    /// Copies the build directory, changes the options of the plan's section `config`, and builds the kernel and its
     /// modules again. If the test fails, halving finds the options without which it does, and these stay. OUT becomes
     /// the build directory of a kernel that passed the test, and has the plan with the results as advice.json.
     Try(TryArguments),

@@ -14,9 +14,10 @@ use std::sync::Mutex;
 
 use kcli::Failure;
 use kcli::scratch::ScratchDir;
+use kplan::OptionValue;
 
 use crate::closure::Closure;
-use crate::config::{Config, without};
+use crate::config::{Change, Config, changed};
 use crate::server::Server;
 use crate::tree::Tree;
 
@@ -94,16 +95,16 @@ impl<'a> Conf<'a> {
     /// # Errors
     /// Bad input if Kconfig rejects its files.
     pub fn closure(&self, option: &str) -> Result<Option<Closure>, Failure> {
-        let changes = self.changes(&[option])?;
+        let changes = self.changes(&[(option, &OptionValue::No)])?;
         Ok(changes.get(option).is_some_and(String::is_empty).then_some(changes))
     }
 
-    /// Returns the changes when options are set to `n`. Some of them may stay.
+    /// Returns the changes when options get other values. Kconfig may keep some of them, or change them further.
     ///
     /// # Errors
     /// Bad input if Kconfig rejects its files.
-    pub fn changes(&self, options: &[&str]) -> Result<Closure, Failure> {
-        Ok(self.tree.config.changes(&self.answer(&without(&self.tree.text, options))?))
+    pub fn changes(&self, changes: &[Change<'_>]) -> Result<Closure, Failure> {
+        Ok(self.tree.config.changes(&self.answer(&changed(&self.tree.text, changes))?))
     }
 
     /// Returns the configuration that Kconfig makes of a `.config`, from the server if there is one.

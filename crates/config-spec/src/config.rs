@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use kplan::OptionValue;
+
 /// The options of a configuration that are set, by name without `CONFIG_`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -53,12 +55,20 @@ impl Config {
     }
 }
 
-/// Returns the text of a `.config` in which options that are `y` are not set.
-pub fn without(text: &str, options: &[&str]) -> String {
-    let set = |line: &str| line.strip_prefix("CONFIG_")?.strip_suffix("=y").map(str::to_owned);
-    let line = |line: &str| match set(line).filter(|name| options.contains(&name.as_str())) {
-        Some(name) => format!("# CONFIG_{name} is not set\n"),
-        None => format!("{line}\n"),
+/// A change of an option: its name, and its new value.
+pub type Change<'a> = (&'a str, &'a OptionValue);
+
+/// Returns the text of a `.config` with changes of options that are set in it. Only an option that is `y` can be turned
+/// off.
+pub fn changed(text: &str, changes: &[Change<'_>]) -> String {
+    let line = |line: &str| {
+        let set = line.strip_prefix("CONFIG_").and_then(|rest| rest.split_once('='));
+        let new = set.and_then(|(name, old)| match changes.iter().find(|(option, _)| *option == name)?.1 {
+            OptionValue::No if old == "y" => Some(format!("# CONFIG_{name} is not set\n")),
+            OptionValue::No => None,
+            OptionValue::Number(number) => Some(format!("CONFIG_{name}={number}\n")),
+        });
+        new.unwrap_or_else(|| format!("{line}\n"))
     };
     text.lines().map(line).collect()
 }
@@ -73,7 +83,8 @@ mod tests {
         let old = Config::parse(text);
         assert_eq!((old.value("S"), old.value("OFF")), ("\"a=b\"", ""));
         let new = Config::parse(
-            &without(text, &["A"]).replace("N=3", "N=4").replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"),
+            &changed(text, &[("A", &OptionValue::No), ("N", &OptionValue::Number("4".into()))])
+                .replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"),
         );
         let changes = old.changes(&new);
         let expected = [("A", ""), ("N", "4"), ("S", ""), ("T", "y")];

@@ -8,10 +8,13 @@ use rustc_hash::FxHashSet;
 
 use crate::classes::Inside;
 use crate::closure::Closures;
+use crate::expression::Values;
 use crate::gates::Gates;
 use crate::kconfig::Definitions;
-use crate::survey::{Handled, Row};
+use crate::source::Place;
+use crate::survey::{Facts, Handled, Row};
 use crate::tree::Tree;
+use crate::values::Sizing;
 
 /// Maximum number of entries in each list.
 const MAX_LIST: usize = 20;
@@ -71,6 +74,45 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
         format!("{}: {how}", function.name)
     });
     text
+}
+
+/// Returns the facts about an option that is a number; `None` if it is none, or has no value. `sizings` are the options
+/// that set the size of a variable, if there is a census.
+pub fn number(name: &str, facts: &Facts<'_>, sizings: Option<&[Sizing]>) -> Option<String> {
+    let Facts { tree, definitions, .. } = facts;
+    let definition = definitions.options.get(name).filter(|definition| definition.is_number())?;
+    let value = Some(tree.config.value(name)).filter(|value| !value.is_empty())?;
+    let prompt = definition.prompt.as_deref().unwrap_or("no prompt");
+    let mut text = format!("{name}: {prompt} ({})\n", definition.place);
+    line(&mut text, "value", value);
+    let range = match definition.range(Values { config: &tree.config, definitions }) {
+        Ok(Some(range)) => format!("{} to {}", range.low, range.high),
+        Ok(None) => "none".to_owned(),
+        Err(why) => format!("not known: {why}"),
+    };
+    line(&mut text, "range", &range);
+    let sizing = sizings.map(|sizings| sizings.iter().find(|sizing| sizing.option == name));
+    if let Some(Some(Sizing { holder, .. })) = sizing {
+        let place = match holder.place {
+            Place::Image => "in the kernel image",
+            Place::Allocated => "allocated",
+        };
+        line(&mut text, "variable", &format!("{}, {} bytes, {place}", holder.variable, human(holder.bytes)));
+        line(&mut text, "source", &holder.source);
+    }
+    let advice = match sizing.map(|sizing| sizing.map(|sizing| &sizing.smaller)) {
+        None => "give --census to find the variable whose size it sets".to_owned(),
+        Some(None) => "keep it: no variable with a page or more is linked with it".to_owned(),
+        Some(Some(Err(why))) => format!("keep it: {why}"),
+        Some(Some(Ok(smaller))) => {
+            let set = String::from(smaller.set.clone());
+            format!(
+                "decide whether {set} serves, and test the kernel: less memory may cost speed or security"
+            )
+        }
+    };
+    line(&mut text, "advice", &advice);
+    Some(text)
 }
 
 /// Returns why an option cannot be turned off by itself, or is not known.

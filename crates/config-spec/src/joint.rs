@@ -7,16 +7,20 @@ use std::collections::BTreeSet;
 
 use kcfg::index::NodeId;
 use kcli::Failure;
-use kplan::{JointAdvice, KeptOption};
+use kplan::{JointAdvice, KeptOption, OptionValue};
 
 use crate::closure::Closure;
 use crate::conf::Conf;
+use crate::config::Change;
 use crate::survey::{MAX_MENTIONS, Measure, Row};
+use crate::values::{Sizing, Smaller};
 
 /// The options that can be proposed together.
 pub struct Joint<'r> {
     /// Their rows, in the order of all rows.
     pub rows: Vec<&'r Row>,
+    /// The smaller values.
+    pub values: Vec<(&'r Sizing, &'r Smaller)>,
     /// Their effect.
     pub effect: JointAdvice,
     /// The options that could be proposed alone, but not with the others.
@@ -38,6 +42,7 @@ pub fn judge<'r>(
     measure: &Measure<'_>,
     conf: &Conf<'_>,
     rows: &'r [Row],
+    sizings: &'r [Sizing],
     max_rebuilds: usize,
 ) -> Result<Joint<'r>, Failure> {
     let proposed = rows.iter().filter(|row| row.advice().is_ok());
@@ -50,7 +55,7 @@ pub fn judge<'r>(
     });
     let mut kept: Vec<KeptOption> = slow.collect();
     loop {
-        let changes = changes(conf, &rows)?;
+        let changes = changes(conf, &rows, sizings)?;
         let stays = |row: &Row| !changes.get(&row.name).is_some_and(String::is_empty);
         if let Some(position) = rows.iter().position(|row| stays(row)) {
             let name = rows.remove(position).name.clone();
@@ -61,26 +66,55 @@ pub fn judge<'r>(
         let effect = Effect::new(measure, &rows, &changes);
         let Some((needed, reason)) = effect.needed(measure) else {
             let effect = effect.advice(measure, &changes);
-            return Ok(Joint { rows, effect, kept });
+            let values = values(sizings, &changes, &mut kept);
+            return Ok(Joint { rows, values, effect, kept });
         };
-        let position = cause(measure, conf, &rows, &needed)?;
+        let position = cause(measure, conf, &rows, sizings, &needed)?;
         let name = rows.remove(position).name.clone();
         kept.push(KeptOption { name, reason: needed.reason(&reason) });
     }
 }
 
-/// Returns the changes without the options of some rows.
-fn changes(conf: &Conf<'_>, rows: &[&Row]) -> Result<Closure, Failure> {
-    let names: Vec<&str> = rows.iter().map(|row| row.name.as_str()).collect();
-    if names.is_empty() { Ok(Closure::new()) } else { conf.changes(&names) }
+/// Returns the changes without the options of some rows, and with the smaller values.
+fn changes(conf: &Conf<'_>, rows: &[&Row], sizings: &[Sizing]) -> Result<Closure, Failure> {
+    let off = rows.iter().map(|row| (row.name.as_str(), &OptionValue::No));
+    let values = sizings
+        .iter()
+        .filter_map(|sizing| Some((sizing.option.as_str(), &sizing.smaller.as_ref().ok()?.set)));
+    let all: Vec<Change<'_>> = off.chain(values).collect();
+    if all.is_empty() { Ok(Closure::new()) } else { conf.changes(&all) }
+}
+
+/// Returns the smaller values that are in `changes`. The others are noted in `kept`.
+fn values<'r>(
+    sizings: &'r [Sizing],
+    changes: &Closure,
+    kept: &mut Vec<KeptOption>,
+) -> Vec<(&'r Sizing, &'r Smaller)> {
+    let smaller = |sizing: &'r Sizing| Some((sizing, sizing.smaller.as_ref().ok()?));
+    let (taken, other): (Vec<_>, Vec<_>) =
+        sizings.iter().filter_map(smaller).partition(|(sizing, smaller)| {
+            changes.get(&sizing.option).is_some_and(|value| *value == String::from(smaller.set.clone()))
+        });
+    kept.extend(other.into_iter().map(|(sizing, _)| KeptOption {
+        name: sizing.option.clone(),
+        reason: "the other proposed options remove it, or change its range".to_owned(),
+    }));
+    taken
 }
 
 /// Returns the row that keeps something if its option stays: of several, the last one, which keeps the fewest bytes.
-fn cause(measure: &Measure<'_>, conf: &Conf<'_>, rows: &[&Row], needed: &Needed) -> Result<usize, Failure> {
+fn cause(
+    measure: &Measure<'_>,
+    conf: &Conf<'_>,
+    rows: &[&Row],
+    sizings: &[Sizing],
+    needed: &Needed,
+) -> Result<usize, Failure> {
     for position in (0..rows.len()).rev() {
         let mut others = rows.to_vec();
         others.remove(position);
-        if !needed.goes(measure, &changes(conf, &others)?) {
+        if !needed.goes(measure, &changes(conf, &others, sizings)?) {
             return Ok(position);
         }
     }

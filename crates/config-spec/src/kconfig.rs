@@ -1,26 +1,95 @@
-//! What the Kconfig files say about each option by itself: its prompt, and the options that it selects.
+//! What the Kconfig files say about each option by itself: its prompt, its ranges, and the options that it selects.
 //!
 //! The kernel's own `conf` decides about values ([`crate::closure`]). This scan reads lines, not expressions, to find
-//! the options that a person can set, and to explain who selects an option.
+//! the options that a person can set, and to explain who selects an option. It evaluates only the conditions of ranges.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use rustc_hash::FxHashSet;
 
+use crate::expression::{Values, number};
 use crate::tree::Tree;
+
+/// The type of an option.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `bool` or `tristate`.
+    Truth,
+    /// `int`.
+    Int,
+    /// `hex`.
+    Hex,
+    /// `string`.
+    Text,
+}
+
+/// A range of numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// The smallest number, or the option that has it.
+    pub low: String,
+    /// The largest number, or the option that has it.
+    pub high: String,
+    /// The condition under which the range counts, as in the file.
+    pub condition: Option<String>,
+}
 
 /// An option as Kconfig files define it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Definition {
+    /// Its type; `None` if the files do not give one.
+    pub kind: Option<Kind>,
     /// Its prompt; `None` if a person cannot set it.
     pub prompt: Option<String>,
     /// Whether it is one of the options of a `choice`.
     pub in_choice: bool,
+    /// Its ranges, in the order of the file. The first one whose condition is not `n` counts.
+    pub ranges: Vec<Range>,
+    /// Whether it has several definitions. The ranges of each count only if its own dependencies are met.
+    pub is_defined_again: bool,
     /// The options that it selects, each with the condition, as in the file.
     pub selects: Vec<(String, Option<String>)>,
     /// Its first definition: file and line.
     pub place: String,
+}
+
+impl Definition {
+    /// Whether its value is a number.
+    pub fn is_number(&self) -> bool {
+        matches!(self.kind, Some(Kind::Int | Kind::Hex))
+    }
+
+    /// Returns the range that counts, with numbers instead of options; `None` if none does.
+    ///
+    /// # Errors
+    /// The reason why this is not known, for people.
+    pub fn range(&self, values: Values<'_>) -> Result<Option<Range>, String> {
+        for range in &self.ranges {
+            let truth = match &range.condition {
+                None => 2,
+                Some(condition) => values
+                    .truth(condition)
+                    .ok_or_else(|| format!("the condition of its range, {condition}, cannot be evaluated"))?,
+            };
+            if truth == 0 {
+                continue;
+            }
+            let (low, high) = (values.of(&range.low), values.of(&range.high));
+            if self.is_defined_again {
+                return Err("it is defined more than once, so any of its ranges may count".to_owned());
+            }
+            let is_number = |text: &str| match self.kind {
+                Some(Kind::Hex) => text.starts_with("0x") && number(text).is_some(),
+                _ => number(text).is_some(),
+            };
+            if !is_number(&low) || !is_number(&high) {
+                return Err(format!("its range {} {} is no pair of numbers", range.low, range.high));
+            }
+            return Ok(Some(Range { low, high, condition: None }));
+        }
+        Ok(None)
+    }
 }
 
 /// The definitions of all options, by name.
@@ -77,7 +146,7 @@ impl Scan<'_> {
         let text = String::from_utf8_lossy(&bytes).into_owned();
         self.found.text.push_str(&text);
         let (mut option, mut in_choice, mut help) = (None::<String>, false, Help::No);
-        for (number, line) in joined_lines(&text) {
+        for (at, line) in joined_lines(&text) {
             let trimmed = line.trim();
             let indent = indentation(&line);
             match help {
@@ -98,8 +167,9 @@ impl Scan<'_> {
                 "config" | "menuconfig" => {
                     let definition = self.found.options.entry(rest.to_owned()).or_default();
                     definition.in_choice |= in_choice;
+                    definition.is_defined_again = !definition.place.is_empty();
                     if definition.place.is_empty() {
-                        definition.place = format!("{name}:{number}");
+                        definition.place = format!("{name}:{at}");
                     }
                     option = Some(rest.to_owned());
                 }
@@ -112,18 +182,25 @@ impl Scan<'_> {
                     self.file(&self.expanded(path));
                 }
                 "help" | "---help---" => help = Help::Begins,
-                "bool" | "tristate" | "prompt" | "int" | "hex" | "string" => {
-                    if let (Some(prompt), Some(definition)) = (quoted(rest), self.definition(&option)) {
-                        definition.prompt.get_or_insert(prompt);
+                "bool" | "tristate" | "prompt" | "int" | "hex" | "string" | "def_bool" | "def_tristate" => {
+                    if let Some(definition) = self.definition(&option) {
+                        definition.kind = kind(word).or(definition.kind);
+                        definition.prompt = definition.prompt.take().or_else(|| quoted(rest));
                     }
                 }
                 "select" => {
-                    let (selected, condition) = match rest.split_once(" if ") {
-                        Some((selected, condition)) => (selected.trim(), Some(condition.trim().to_owned())),
-                        None => (rest, None),
-                    };
+                    let (selected, condition) = conditional(rest);
                     if let Some(definition) = self.definition(&option) {
                         definition.selects.push((selected.to_owned(), condition));
+                    }
+                }
+                "range" => {
+                    let (bounds, condition) = conditional(rest);
+                    if let (Some((low, high)), Some(definition)) =
+                        (bounds.split_once(char::is_whitespace), self.definition(&option))
+                    {
+                        let bound = |text: &str| text.trim().trim_matches('"').to_owned();
+                        definition.ranges.push(Range { low: bound(low), high: bound(high), condition });
                     }
                 }
                 _ => {}
@@ -142,6 +219,25 @@ impl Scan<'_> {
             path = path.replace(&format!("$({name})"), value);
         }
         path
+    }
+}
+
+/// Returns the type that a line with this first word gives its option.
+fn kind(word: &str) -> Option<Kind> {
+    match word {
+        "bool" | "tristate" | "def_bool" | "def_tristate" => Some(Kind::Truth),
+        "int" => Some(Kind::Int),
+        "hex" => Some(Kind::Hex),
+        "string" => Some(Kind::Text),
+        _ => None,
+    }
+}
+
+/// Splits the end of a line into a property and its condition.
+fn conditional(rest: &str) -> (&str, Option<String>) {
+    match rest.split_once(" if ") {
+        Some((property, condition)) => (property.trim(), Some(condition.trim().to_owned())),
+        None => (rest, None),
     }
 }
 
@@ -187,6 +283,18 @@ mod tests {
     use super::*;
     use crate::config::Config;
 
+    /// A source tree for x86 that is its own build directory.
+    fn tree(source: &std::path::Path) -> Tree {
+        Tree {
+            build: source.into(),
+            source: source.into(),
+            arch: "x86".into(),
+            text: String::new(),
+            config: Config::default(),
+            environment: BTreeMap::new(),
+        }
+    }
+
     #[test]
     fn options_have_prompts_and_selects() {
         let source = tempfile::tempdir().unwrap();
@@ -200,14 +308,7 @@ mod tests {
             "config X86\n\tbool 'x'\nsource \"Kconfig\"\nsource \"absent\"\n",
         )
         .unwrap();
-        let tree = Tree {
-            build: source.path().into(),
-            source: source.path().into(),
-            arch: "x86".into(),
-            text: String::new(),
-            config: Config::default(),
-            environment: BTreeMap::new(),
-        };
+        let tree = tree(source.path());
         let found = Definitions::read(&tree);
         let prompt = |name: &str| found.options[name].prompt.as_deref();
         assert!(found.options.keys().eq(["BPF", "NET", "NLATTR", "ONE", "X86"]));
@@ -221,5 +322,32 @@ mod tests {
         let selectors = |option| found.selectors(option, |name| name == "NET").collect::<Vec<_>>();
         assert_eq!(selectors("BPF"), [("NET", Some("(A && B)"))]);
         assert_eq!(selectors("NLATTR"), [("NET", None)]);
+    }
+
+    #[test]
+    fn first_range_with_a_true_condition_counts() {
+        let main = "config BIG\n\tbool\nconfig LEAST\n\tint\n\tdefault 3\nconfig ORDER\n\tint \"Order\" if EXPERT\n\trange 8 10 if BIG\n\
+                    \trange 2 LEAST if \\\n\t  !BIG && LEAST=3\n\trange 1 64\nconfig BASE\n\thex \"Base\"\n\trange 0x10 0x20\n\
+                    config ODD\n\tint \"Odd\"\n\trange 1 2 if $(success,true)\nconfig TWICE\n\tint \"Twice\"\n\trange 1 2\n\
+                    config TWICE\n\trange 5 6\nconfig FREE\n\tint \"Free\"\n\trange 1 2 if BIG\nconfig WRONG\n\tint \"Wrong\"\n\
+                    \trange BIG 4\n";
+        let source = tempfile::tempdir().unwrap();
+        fs::write(source.path().join("Kconfig"), main).unwrap();
+        let tree = tree(source.path());
+        let found = Definitions::read(&tree);
+        let low = |option: &str, config: &str| {
+            let config = Config::parse(config);
+            let values = Values { config: &config, definitions: &found };
+            found.options[option].range(values).map(|range| range.map(|range| (range.low, range.high)))
+        };
+        let pair = |low: &str, high: &str| Ok(Some((low.to_owned(), high.to_owned())));
+        assert_eq!(low("ORDER", "CONFIG_BIG=y\nCONFIG_LEAST=3\n"), pair("8", "10"));
+        assert_eq!(low("ORDER", "CONFIG_LEAST=3\n"), pair("2", "3"));
+        assert_eq!(low("ORDER", "CONFIG_LEAST=4\n"), pair("1", "64"));
+        assert_eq!((low("BASE", ""), low("FREE", "")), (pair("0x10", "0x20"), Ok(None)));
+        for option in ["ODD", "TWICE", "WRONG"] {
+            assert!(low(option, "").is_err(), "{option}");
+        }
+        assert!(found.options["BASE"].is_number() && !found.options["BIG"].is_number());
     }
 }

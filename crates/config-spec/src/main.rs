@@ -9,6 +9,7 @@ off.
 - `parts`: the code and data between `#if`, by debugging information;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
+- `holders`, `source`, `values`, `expression`: the numeric options that set the size of a variable, with smaller values;
 - `survey`, `joint`: all of these together, a row for each option; the proposed options together;
 - `print`, `explain`, `advise`: the output;
 - `trial`, `trimmed`: kernels that are built without the proposed options, and tested.
@@ -25,9 +26,11 @@ mod config;
 mod costs;
 mod devices;
 mod explain;
+mod expression;
 mod functions;
 mod gates;
 mod hardware;
+mod holders;
 mod joint;
 mod kconfig;
 mod kernel;
@@ -38,10 +41,12 @@ mod parts;
 mod print;
 mod references;
 mod server;
+mod source;
 mod survey;
 mod tree;
 mod trial;
 mod trimmed;
+mod values;
 mod variables;
 
 use std::io::Write;
@@ -83,7 +88,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let Some(vmlinux) = &arguments.vmlinux else {
         return Err(Failure::bad_input("expected the path of vmlinux in the directory where it was built"));
     };
-    let named = named_or_piped(arguments.plan.as_deref());
+    let named = match arguments.census.as_deref() {
+        // The census is in the pipe.
+        Some(census) if census == Path::new("-") => arguments.plan.as_deref(),
+        _ => named_or_piped(arguments.plan.as_deref()),
+    };
     let plan = match named {
         Some(path) if path == Path::new("-") => Some(read_piped_plan()?),
         Some(path) => Some(read_plan(path)?),
@@ -92,7 +101,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     // An empty pipe, as services leave, is no plan.
     let plan = plan.filter(|plan| arguments.advise || *plan != Plan::default());
     let plan_name = input_name(named.unwrap_or(Path::new("-")));
-    if arguments.advise && plan.as_ref().is_none_or(|plan| plan.coverage.is_none()) {
+    if arguments.advise
+        && arguments.census.is_none()
+        && plan.as_ref().is_none_or(|plan| plan.coverage.is_none())
+    {
         return Err(Failure::bad_input(format!(
             "{plan_name}: --advise needs traces; expected a plan with the section `coverage`; pipe in the output of \
              `coverage qemu VMLINUX TRACE`"
@@ -104,6 +116,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         check_machine_of_plan(plan, named, &build.machine.to_string())?;
     }
     let tree = Tree::find(&build)?;
+    let (release, build_id) = (release(&build), kernel::build_id(&build)?);
+    let census = arguments.census.as_deref();
+    let census = census
+        .map(|path| holders::read_census(path, &build.vmlinux, &release, build_id.as_deref()))
+        .transpose()?;
     let mut output = Output::create(&arguments.output)?;
     let mut hardware =
         arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
@@ -122,7 +139,6 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     let progress = Progress::spinner("building the graph");
     let kernel = Kernel::lift(&build, &program, plan.as_ref(), arguments.assume_complete)?;
-    let build_id = kernel::build_id(&build)?;
     let coverage = plan.as_ref().and_then(|plan| plan.coverage.as_ref());
     let ran = coverage.map(|coverage| Ran::of(&kernel.built, coverage));
     if let (Some(ran), Some(coverage)) = (&ran, coverage) {
@@ -139,12 +155,16 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     };
     drop(progress);
     let mentions = Mentions::read(&tree.build);
-    let parts = (!arguments.quick).then(|| Parts::read(&tree, &kernel.built, &mentions, &closures));
+    let parts = (!arguments.quick).then(|| Parts::read(&tree, &kernel.built, &mentions, &gates, &closures));
     let progress = Progress::spinner("measuring options");
     let measure = Measure::new(&facts, &mentions, parts);
     let rows = measure.rows(&closures);
+    let sizings = census.map(|census| values::find(&facts, conf.as_ref(), &census)).transpose()?;
     let joint = match &conf {
-        Some(conf) if arguments.advise => Some(joint::judge(&measure, conf, &rows, arguments.max_rebuilds)?),
+        Some(conf) if arguments.advise => {
+            let sizings = sizings.as_deref().unwrap_or_default();
+            Some(joint::judge(&measure, conf, &rows, sizings, arguments.max_rebuilds)?)
+        }
         _ => None,
     };
     drop(progress);
@@ -152,17 +172,18 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         let name = name.strip_prefix("CONFIG_").unwrap_or(name);
         let text = match rows.iter().find(|row| row.name == name) {
             Some(row) => explain::option(row, &tree, &definitions, &gates),
-            None => explain::fixed(name, &tree, &definitions, &closures)
+            None => explain::number(name, &facts, sizings.as_deref())
+                .or_else(|| explain::fixed(name, &tree, &definitions, &closures))
                 .ok_or_else(|| unknown(name, &definitions))?,
         };
         output.write_all(text.as_bytes())?;
         return Ok(output.commit()?);
     }
-    let release = release(&build);
     let mut summary = None;
-    match plan.zip(joint) {
-        Some((mut plan, joint)) => {
-            let advice = advise::section(joint, &release, build_id);
+    match joint {
+        Some(joint) => {
+            let mut plan = plan.unwrap_or_default();
+            let advice = advise::section(&measure, joint, &release, build_id);
             summary = advise::summary(&advice);
             plan.config = Some(advice);
             plan.write(&mut output)?;

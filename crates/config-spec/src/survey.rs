@@ -100,6 +100,7 @@ fn advice(class: UseClass, handlers: Handled) -> Result<(), String> {
             Err("other code calls it, and no system call shows that it is unused".to_owned())
         }
         (UseClass::Used, _) => Err("its functions ran".to_owned()),
+        (UseClass::Value, _) => Err("it is a number".to_owned()),
     }
 }
 
@@ -220,7 +221,7 @@ impl<'a> Measure<'a> {
         let objects = gates.removed_by(&tree.config.with(changes));
         let rebuilds = self.rebuilds(changes, &objects);
         let built = &self.facts.kernel.built;
-        let part = self.parts.as_ref().map(|parts| parts.of(name, changes, &objects, *ran));
+        let part = self.parts.as_ref().map(|parts| parts.of(name, changes, *ran));
         let whole = part.as_ref().map_or(&[][..], |part| &part.whole);
         // Functions of other objects that nothing else reaches run for this option alone.
         let only = self.built.nodes(&objects, built, whole);

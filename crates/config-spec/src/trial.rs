@@ -1,4 +1,5 @@
-//! `config-spec try`: builds the kernel without the proposed options, tests it, and finds the options that must stay.
+//! `config-spec try`: builds the kernel with the proposed changes, tests it, and finds the options that must stay as they
+//! are.
 //!
 //! A set of options that make the test fail is found by halving. One of the options stays then, and the others are tried
 //! again.
@@ -10,11 +11,12 @@ use fixedbitset::FixedBitSet;
 use kcli::search::{Verdict, smallest_failing};
 use kcli::{Failure, Output, Progress, input_name, read_plan};
 use kelf::KernelBuild;
-use kplan::{ConfigAdvice, KeptOption, OptionAdvice, Tried};
+use kplan::{ConfigAdvice, KeptOption, OptionAdvice, OptionValue, Tried};
 
 use crate::advise;
 use crate::arguments::TryArguments;
-use crate::config::Config;
+use crate::config::{Change, Config};
+use crate::expression;
 use crate::kernel;
 use crate::tree::Tree;
 use crate::trimmed::{PLAN, Trial, Trimmed};
@@ -56,13 +58,21 @@ fn check(advice: &ConfigAdvice, name: &str, build: &KernelBuild, tree: &Tree) ->
             build.vmlinux.display()
         )));
     }
-    if let Some(option) = advice.options.iter().find(|option| !tree.config.is_enabled(&option.name)) {
-        return Err(Failure::bad_input(format!(
-            "{name}: proposes to turn off {}, which is not y in {}; expected advice for this configuration; run \
-             config-spec --advise on this build",
-            option.name.escape_default(),
-            tree.build.join(".config").display()
-        )));
+    for option in &advice.options {
+        let built = tree.config.value(&option.name);
+        let (change, is_possible) = match &option.set {
+            OptionValue::No => ("turn off".to_owned(), built == "y"),
+            OptionValue::Number(number) => (format!("set {number} as"), expression::number(built).is_some()),
+        };
+        if !is_possible {
+            return Err(Failure::bad_input(format!(
+                "{name}: proposes to {change} {}, which is {} in {}; expected advice for this configuration; run \
+                 config-spec --advise on this build",
+                option.name.escape_default(),
+                if built.is_empty() { "not set" } else { built },
+                tree.build.join(".config").display()
+            )));
+        }
     }
     if advice.options.is_empty() {
         return Err(Failure::bad_input(format!(
@@ -72,7 +82,7 @@ fn check(advice: &ConfigAdvice, name: &str, build: &KernelBuild, tree: &Tree) ->
     Ok(())
 }
 
-/// Builds and tests kernels without options.
+/// Builds and tests kernels with proposed changes.
 struct Tries<'a> {
     trimmed: &'a Trimmed<'a>,
     test: &'a str,
@@ -138,7 +148,8 @@ impl<'a> Tries<'a> {
         )?;
         // If several options make the test fail only together, the option that keeps the fewest bytes stays.
         let cannot_be_separated = found.iter().find(|alternatives| alternatives.len() > 1);
-        let cheapest = found.iter().flatten().min_by_key(|&&number| options[rest[number]].keeps.resident());
+        let bytes = |option: &OptionAdvice| option.keeps.resident() + option.memory;
+        let cheapest = found.iter().flatten().min_by_key(|&&number| bytes(&options[rest[number]]));
         let stay: Vec<usize> = match cannot_be_separated {
             Some(alternatives) => alternatives.iter().map(|&number| rest[number]).collect(),
             None => cheapest.iter().map(|&&number| rest[number]).collect(),
@@ -158,17 +169,23 @@ impl<'a> Tries<'a> {
         Ok(())
     }
 
-    /// Builds and tests a kernel without options.
-    fn trial(&mut self, off: &FixedBitSet) -> Result<Trial, Failure> {
+    /// Builds and tests a kernel with some of the changes.
+    fn trial(&mut self, set: &FixedBitSet) -> Result<Trial, Failure> {
         self.count += 1;
-        let names: Vec<&str> = off.ones().map(|number| self.options[number].name.as_str()).collect();
-        self.progress.message(format!("test {}, without {} options", self.count, names.len()));
-        let trial = self.trimmed.trial(&names, self.test)?;
+        let options = self.options;
+        let changes: Vec<Change<'_>> =
+            set.ones().map(|number| (options[number].name.as_str(), &options[number].set)).collect();
+        self.progress.message(format!("test {}, with {} changes", self.count, changes.len()));
+        let trial = self.trimmed.trial(&changes, self.test)?;
+        let shown: Vec<String> = changes
+            .into_iter()
+            .map(|(name, value)| format!("{name}={}", String::from(value.clone())))
+            .collect();
         self.progress.note(format!(
-            "test {}: {:?} without {}",
+            "test {}: {:?} with {}",
             self.count,
             trial.verdict,
-            if names.is_empty() { "changes".to_owned() } else { names.join(", ") }
+            if shown.is_empty() { "no change".to_owned() } else { shown.join(", ") }
         ));
         Ok(trial)
     }
@@ -182,21 +199,30 @@ fn with_others(options: &[OptionAdvice], rest: &[usize], set: &[usize]) -> Fixed
     (0..rest.len()).filter(|&position| goes(position)).collect()
 }
 
-/// Records the results in a section. Options that Kconfig turned on again were not tried.
+/// Records the results in a section. Options to which Kconfig gave another value were not tried.
 fn record(advice: &mut ConfigAdvice, must_stay: &FixedBitSet, config: &Config) {
     for (number, option) in advice.options.iter_mut().enumerate() {
+        let value = config.value(&option.name);
+        let is_as_proposed = match &option.set {
+            OptionValue::No => value.is_empty(),
+            OptionValue::Number(number) => value == number,
+        };
         option.tried = match must_stay.contains(number) {
             true => Some(Tried::Fails),
-            false => config.value(&option.name).is_empty().then_some(Tried::Passes),
+            false => is_as_proposed.then_some(Tried::Passes),
         };
     }
-    let (tried, on): (Vec<_>, Vec<_>) =
+    let (tried, other): (Vec<_>, Vec<_>) =
         std::mem::take(&mut advice.options).into_iter().partition(|option| option.tried.is_some());
     advice.options = tried;
-    advice.kept.extend(
-        on.into_iter()
-            .map(|option| KeptOption { name: option.name, reason: "Kconfig turns it on again".to_owned() }),
-    );
+    advice.kept.extend(other.into_iter().map(|option| {
+        let reason = match (&option.set, config.value(&option.name)) {
+            (OptionValue::No, _) => "Kconfig turns it on again".to_owned(),
+            (OptionValue::Number(_), "") => "Kconfig removes it with the other options".to_owned(),
+            (OptionValue::Number(number), value) => format!("Kconfig makes {value} of {number}"),
+        };
+        KeptOption { name: option.name, reason }
+    }));
     if must_stay.count_ones(..) > 0 {
         // It was measured with these options off.
         advice.joint = None;
@@ -206,18 +232,68 @@ fn record(advice: &mut ConfigAdvice, must_stay: &FixedBitSet, config: &Config) {
 /// Returns the results, for people.
 fn summary(advice: &ConfigAdvice, trials: usize, out: &Path) -> String {
     let with = |tried: Tried| advice.options.iter().filter(move |option| option.tried == Some(tried));
+    let (off, values): (Vec<_>, Vec<_>) =
+        with(Tried::Passes).partition(|option| option.set == OptionValue::No);
+    let values = match values.len() {
+        0 => String::new(),
+        count => format!(", and with {}", advise::smaller_values(count)),
+    };
     let tests = if trials == 1 { "test" } else { "tests" };
     let mut text = format!(
-        "{}: the test passes without {} options ({trials} {tests}); {}: the plan\n",
+        "{}: the test passes without {} options{values} ({trials} {tests}); {}: the plan\n",
         out.display(),
-        with(Tried::Passes).count(),
+        off.len(),
         out.join(PLAN).display()
     );
     for option in with(Tried::Fails) {
-        text += &format!("{} stays: the test fails without it\n", option.name);
+        text += &match &option.set {
+            OptionValue::No => format!("{} stays: the test fails without it\n", option.name),
+            OptionValue::Number(number) => {
+                format!("{} stays: the test fails with the value {number}\n", option.name)
+            }
+        };
     }
     for kept in &advice.kept {
         text += &format!("{} stays: {}\n", kept.name, kept.reason);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_depend_on_the_value_that_kconfig_made() {
+        let option = |name: &str, set: &str| {
+            format!(
+                r#"{{"name": "{name}", "set": "{set}", "class": "value", "with": [], "objects": [],
+                "keeps": {{"text": 0, "data": 0, "bss": 0, "init": 0}}, "ran": [], "rebuilds": 0, "evidence": "census"}}"#
+            )
+        };
+        let options =
+            [("TAKEN", "8"), ("CLAMPED", "2"), ("GONE", "2"), ("FAILS", "3"), ("OFF", "n"), ("ON", "n")];
+        let options = options.map(|(name, set)| option(name, set)).join(",");
+        let text = format!(r#"{{"kernel": "6.12.117", "options": [{options}]}}"#);
+        let mut advice: ConfigAdvice = serde_json::from_str(&text).unwrap();
+        let config = Config::parse("CONFIG_TAKEN=8\nCONFIG_CLAMPED=5\nCONFIG_FAILS=16\nCONFIG_ON=y\n");
+        let mut must_stay = FixedBitSet::with_capacity(6);
+        must_stay.insert(3);
+        record(&mut advice, &must_stay, &config);
+        let verdicts: Vec<_> =
+            advice.options.iter().map(|option| (option.name.as_str(), option.tried)).collect();
+        let (passes, fails) = (Some(Tried::Passes), Some(Tried::Fails));
+        assert_eq!(verdicts, [("TAKEN", passes), ("FAILS", fails), ("OFF", passes)]);
+        let kept: Vec<_> =
+            advice.kept.iter().map(|kept| (kept.name.as_str(), kept.reason.as_str())).collect();
+        let expected = [
+            ("CLAMPED", "Kconfig makes 5 of 2"),
+            ("GONE", "Kconfig removes it with the other options"),
+            ("ON", "Kconfig turns it on again"),
+        ];
+        assert_eq!(kept, expected);
+        let text = summary(&advice, 2, Path::new("out"));
+        assert!(text.contains("without 1 options, and with 1 smaller value (2 tests)"), "{text}");
+        assert!(text.contains("FAILS stays: the test fails with the value 3\n"), "{text}");
+    }
 }

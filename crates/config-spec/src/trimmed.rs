@@ -1,4 +1,4 @@
-//! A copy of a build directory in which the kernel is built again without some options.
+//! A copy of a build directory in which the kernel is built again with changes of some options.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use kcli::{Failure, Output, Progress};
 use kelf::KernelBuild;
 use kplan::Plan;
 
-use crate::config::{Config, without};
+use crate::config::{Change, Config, changed};
 use crate::tree::Tree;
 
 /// The file of the plan in the new build directory.
@@ -72,13 +72,13 @@ impl<'b> Trimmed<'b> {
         Ok(Trimmed { build, text: &tree.text, make, targets })
     }
 
-    /// Builds the kernel without options, and runs the test with the build directory as its argument.
+    /// Builds the kernel with changes of options, and runs the test with the build directory as its argument.
     ///
     /// # Errors
     /// A failed job if Kconfig fails; bad input if the test cannot be run.
-    pub fn trial(&self, options: &[&str], test: &str) -> Result<Trial, Failure> {
+    pub fn trial(&self, changes: &[Change<'_>], test: &str) -> Result<Trial, Failure> {
         let file = self.make.dir().join(".config");
-        fs::write(&file, without(self.text, options))?;
+        fs::write(&file, changed(self.text, changes))?;
         self.make.make(&["olddefconfig"], "`make olddefconfig`")?;
         let config = Config::parse(&String::from_utf8_lossy(&fs::read(&file)?));
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();

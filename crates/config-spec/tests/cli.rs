@@ -146,6 +146,65 @@ fn explanation_names_every_fact() {
 }
 
 #[test]
+fn census_proposes_smaller_values() {
+    let fixture = Fixture::new();
+    // Without traces, no option is turned off.
+    fixture.command("build/vmlinux --census census.json --advise -o values.json").succeed();
+    let plan = parse(&fixture.read("values.json"));
+    assert_eq!(proposed(&plan), ["TABLE_ORDER", "LOG_SHIFT"]);
+    let table = &plan["config"]["options"][0];
+    let facts = ["set", "class", "evidence", "memory", "rebuilds"].map(|key| table[key].to_string());
+    assert_eq!(facts, ["\"8\"", "\"value\"", "\"census\"", "262144", "1"]);
+    let fragment = fixture.command("--fragment values.json").succeed().text();
+    let expected = "# Options of Linux 6.12.0-fixture that set the size of a variable.\n\
+        # the variables of 2 smaller values hold 270,336 bytes; a build compiles 2 other objects again.\n\
+        # value: name_table holds 262,144 bytes, set by CONFIG_TABLE_ORDER=16; the smallest value that Kconfig allows \
+        is 8; less memory may cost speed or security, so decide\n\
+        CONFIG_TABLE_ORDER=8\n";
+    assert!(fragment.starts_with(expected) && fragment.ends_with("\nCONFIG_LOG_SHIFT=12\n"), "{fragment}");
+    let piped = fixture.command("build/vmlinux --census - --advise").stdin(fixture.read("census.json"));
+    assert_eq!(parse(&piped.succeed().text()), plan);
+    // With traces, the log goes with AIO.
+    let plan = fixture.json("build/vmlinux -p plan.json --census census.json --advise");
+    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "AIO", "LEGACY", "WATCHDOG", "TABLE_ORDER"]);
+    assert_eq!(plan["config"]["kept"][0]["name"], "LOG_SHIFT");
+    let expect = |option: &str, words: &[&str]| {
+        let line = format!("build/vmlinux --census census.json --explain {option}");
+        let text = fixture.command(&line).succeed().text();
+        words.iter().for_each(|word| assert!(text.contains(word), "{option}: expected `{word}`: {text}"));
+    };
+    expect(
+        "TABLE_ORDER",
+        &["value     16", "8 to 24", "name_table, 262,144", "fs/table.c", "whether 8 serves"],
+    );
+    expect("LOG_DEPTH", &["levels, 16,384 bytes, in the kernel image", "keep it: Kconfig makes 5 of 2"]);
+    // Its file mentions other numbers, and the table is allocated.
+    expect("LOG_SLOTS", &["no variable"]);
+    let without = fixture.command("build/vmlinux --explain TABLE_ORDER").succeed().text();
+    assert!(without.contains("give --census"), "{without}");
+}
+
+#[test]
+fn option_is_linked_by_the_source_of_the_object() {
+    let fixture = Fixture::new();
+    let advice = || fixture.json("build/vmlinux --census census.json --advise");
+    let log = fixture.read("source/fs/log.c");
+    fixture.write("source/fs/log.c", &log.replace("1 << CONFIG_LOG_SHIFT", "8192 /* CONFIG_LOG_SHIFT */"));
+    assert_eq!(proposed(&advice()), ["TABLE_ORDER"]);
+    let table = fixture.read("source/fs/table.c");
+    fixture.write("source/fs/table.c", &format!("{table}int slots(void) {{ return CONFIG_LOG_SLOTS; }}\n"));
+    assert!(proposed(&advice()).is_empty());
+    fixture.write("source/fs/table.c", &table);
+    // The memory is of a variable in another object.
+    let census = fixture.read("census.json");
+    fixture.write("census.json", &census.replace("\"name_table\"", "\"card_state\""));
+    assert!(proposed(&advice()).is_empty());
+    fs::remove_file(fixture.path("source/fs/table.c")).expect("a file");
+    fixture.write("census.json", &census);
+    assert!(proposed(&advice()).is_empty());
+}
+
+#[test]
 fn closures_are_cached() {
     let fixture = Fixture::new();
     let run = || fixture.command("build/vmlinux --json").succeed().text();
@@ -254,6 +313,19 @@ fn bad_plans_and_arguments_are_one_error() {
     );
     fixture.refuses("build/vmlinux --hardware no-devices", &["no-devices:1:", "modalias", "/sys"]);
     fixture.refuses("build/vmlinux --explain WATCHDOGS", &["WATCHDOGS", "did you mean WATCHDOG?"]);
+    let census = fixture.read("census.json");
+    fixture.write("other-census.json", &census.replace("0123456789abcdef", "ff"));
+    let old = census.replace("  \"build_id\": \"0123456789abcdef\",\n", "");
+    fixture.write("other-version.json", &old.replace("6.12.0", "6.12.1"));
+    let other =
+        ["other-census.json:", "another kernel: build ID ff", "expected build ID 0123", "take it again"];
+    fixture.refuses("build/vmlinux --census other-census.json --advise", &other);
+    let other =
+        ["other-version.json:", "another kernel: Linux 6.12.1-fixture", "expected Linux 6.12.0-fixture"];
+    fixture.refuses("build/vmlinux --census other-version.json --advise", &other);
+    let other = ["plan.json:", "kshrink-census/1", "census core --json"];
+    fixture.refuses("build/vmlinux --census plan.json --advise", &other);
+    fixture.refuses("build/vmlinux --census census.json", &["--advise", "--explain"]);
     fixture.refuses("--fragment plan.json", &["plan.json:", "`config`", "--advise"]);
     fixture.refuses("build/vmlinux --advise --quick", &["--quick"]);
     fixture.refuses("--json", &["<VMLINUX>"]);

@@ -1,4 +1,5 @@
-//! The section `config`: the options of a kernel's configuration that a device can turn off, each with the evidence.
+//! The section `config`: the options of a kernel's configuration that a device can turn off, or set to a smaller value,
+//! each with the evidence.
 //!
 //! The section proposes; nothing is removed because of it. A configuration without these options has to be built and
 //! tested.
@@ -15,7 +16,7 @@ pub struct ConfigAdvice {
     /// The build ID of its vmlinux in hexadecimal digits, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
-    /// The proposed options, those that keep most bytes first.
+    /// The proposed options: first the options to turn off, those that keep most bytes first, then the smaller values.
     pub options: Vec<OptionAdvice>,
     /// The effect of all proposed options together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -72,11 +73,42 @@ pub struct OptionAdvice {
     pub ran: Vec<String>,
     /// The number of other objects that a build compiles again.
     pub rebuilds: u64,
+    /// The bytes that a variable holds whose size the option sets; 0 for an option to turn off.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub memory: u64,
+    /// The facts about a value; `None` for an option to turn off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<ValueFacts>,
     /// The facts that the class rests on.
     pub evidence: Evidence,
     /// The result of a test of the kernel without it, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tried: Option<Tried>,
+}
+
+fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
+/// The facts about an option whose value sets the size of a variable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueFacts {
+    /// The name of the variable.
+    pub variable: String,
+    /// The value in the kernel as built.
+    pub built: String,
+    /// The reason why the proposed value is not smaller.
+    pub limit: ValueLimit,
+}
+
+/// The limit of a proposed value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ValueLimit {
+    /// The `range` of the option: Kconfig allows no smaller value.
+    Range,
+    /// A page of memory: the variable then needs one page, and a smaller value saves no further page.
+    Page,
 }
 
 /// The result of the test of a kernel without an option.
@@ -90,11 +122,38 @@ pub enum Tried {
 }
 
 /// A proposed value of an option.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum OptionValue {
     /// Not set.
-    #[serde(rename = "n")]
     No,
+    /// A number as in `.config`, decimal or hexadecimal with `0x`.
+    Number(String),
+}
+
+impl TryFrom<String> for OptionValue {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<OptionValue, String> {
+        let is_number = match text.strip_prefix("0x") {
+            Some(digits) => !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+            None => text.parse::<i64>().is_ok(),
+        };
+        match text.as_str() {
+            "n" => Ok(OptionValue::No),
+            _ if is_number => Ok(OptionValue::Number(text)),
+            _ => Err(format!("unknown value {text:?} of an option, expected \"n\" or a number")),
+        }
+    }
+}
+
+impl From<OptionValue> for String {
+    fn from(value: OptionValue) -> String {
+        match value {
+            OptionValue::No => "n".to_owned(),
+            OptionValue::Number(number) => number,
+        }
+    }
 }
 
 /// The use that traces show of the code that an option brings.
@@ -109,6 +168,8 @@ pub enum UseClass {
     HooksOnly,
     /// Other functions ran as well.
     Used,
+    /// The option is a number that sets the size of a variable. Traces show nothing about it.
+    Value,
 }
 
 /// The facts that a class rests on.
@@ -120,6 +181,9 @@ pub enum Evidence {
     /// The traces; and no program makes a system call that enters this code.
     #[serde(rename = "trace+scan")]
     TraceAndScan,
+    /// A census of the memory of the running kernel, and the source of the variable.
+    #[serde(rename = "census")]
+    Census,
 }
 
 /// Bytes of code and data.
@@ -155,6 +219,7 @@ impl UseClass {
             UseClass::InitOnly => "init-only",
             UseClass::HooksOnly => "hooks-only",
             UseClass::Used => "used",
+            UseClass::Value => "value",
         }
     }
 }
@@ -184,9 +249,22 @@ mod tests {
     }
 
     #[test]
+    fn a_number_reads_as_written() {
+        let text = r#"{"name":"LOG_BUF_SHIFT","set":"12","class":"value","with":[],"objects":[],
+            "keeps":{"text":0,"data":0,"bss":0,"init":0},"ran":[],"rebuilds":1,"memory":131072,
+            "value":{"variable":"__log_buf","built":"17","limit":"range"},"evidence":"census"}"#;
+        let advice: OptionAdvice = serde_json::from_str(text).unwrap();
+        assert_eq!((&advice.set, advice.memory), (&OptionValue::Number("12".into()), 131_072));
+        assert_eq!(serde_json::to_string(&advice).unwrap(), text.replace(['\n', ' '], ""));
+        assert!(OptionValue::try_from("0x2000".to_owned()).is_ok());
+    }
+
+    #[test]
     fn unknown_values_are_errors() {
         let error = serde_json::from_str::<UseClass>(r#""hooks""#).unwrap_err().to_string();
         assert!(error.contains("unknown variant `hooks`, expected one of `idle`"), "{error}");
-        assert!(serde_json::from_str::<OptionValue>(r#""y""#).is_err());
+        for text in ["y", "", "0x", "8\n", "8 9"] {
+            assert!(OptionValue::try_from(text.to_owned()).is_err(), "{text:?}");
+        }
     }
 }

@@ -64,6 +64,7 @@ pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock, MovedInstr
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
 pub use config::{
     ConfigAdvice, Evidence, JointAdvice, KeptBytes, KeptOption, OptionAdvice, OptionValue, Tried, UseClass,
+    ValueFacts, ValueLimit,
 };
 pub use contents::{ChainLink, Contents, Item, ItemKind, MemoryClass};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Reads, Run};

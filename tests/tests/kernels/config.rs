@@ -1,4 +1,4 @@
-//! Kernels that are built without the options that `config-spec` proposes.
+//! Kernels that are built with the changes of options that `config-spec` proposes.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::{busybox_plan, coverage};
 /// Time limit of `config-spec try`, which builds several kernels.
 const TRY_LIMIT: Duration = Duration::from_secs(1200);
 
-/// Returns the advice after a traced boot.
-fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Value {
+/// Returns the advice after a traced boot, with further arguments.
+fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, arguments: &[&str]) -> Value {
     let plan = coverage(test, scenario, kernel, &busybox_plan());
-    let run = Run::kshrink("config-spec").arg(&kernel.vmlinux).arg("--advise").stdin(plan);
+    let run = Run::kshrink("config-spec").arg(&kernel.vmlinux).arg("--advise").args(arguments).stdin(plan);
     serde_json::from_str(&test.chain.succeed(run).text()).expect("a plan")
 }
 
@@ -23,7 +23,7 @@ fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Va
 fn tried(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, plan: &Value) -> (PathBuf, Value) {
     test.write("advice.json", plan.to_string());
     let boot = format!(
-        "'{}' --kernel \"$1/arch/x86/boot/bzImage\" --initramfs '{}' --log tried.log --timeout 120",
+        "'{}' --kernel \"$1/arch/x86/boot/bzImage\" --initramfs '{}' --log tried.log --dump tried.core --timeout 120",
         fixture("qemu/boot.sh").display(),
         scenario.initramfs()
     );
@@ -34,27 +34,45 @@ fn tried(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, plan: 
     (test.chain.dir().join("trimmed"), plan)
 }
 
+/// Returns the census of a kernel, from an image of its memory.
+fn census(test: &mut KernelTest<'_>, vmlinux: &Path, core: &str) -> Value {
+    let run = Run::kshrink("census").arg("core").arg(vmlinux).args([core, "--json"]);
+    serde_json::from_str(&test.chain.succeed(run).text()).expect("a census")
+}
+
 /// Returns the configuration of a build directory.
 fn configuration(build: &Path) -> String {
     std::fs::read_to_string(build.join(".config")).expect("a configuration")
 }
 
 #[test]
-fn kernel_without_proposed_options_serves() {
-    KernelTest::check("kernel_without_proposed_options_serves", |test| {
+fn kernel_with_proposed_changes_serves() {
+    KernelTest::check("kernel_with_proposed_changes_serves", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.frozen();
-        test.passes(&scenario, &kernel, &[]);
+        test.passes(&scenario, &kernel, &["--dump", "memory.core"]);
         let before = test.console(&kernel);
         let config = configuration(&kernel.build);
-        let plan = advice(test, &scenario, &kernel);
+        let owners = census(test, &kernel.vmlinux, "memory.core");
+        test.write("census.json", owners.to_string());
+        let plan = advice(test, &scenario, &kernel, &["--census", "census.json"]);
         assert_eq!(configuration(&kernel.build), config);
-        let (_, result) = tried(test, &kernel, &scenario, &plan);
+        let (build, result) = tried(test, &kernel, &scenario, &plan);
         let options = result["config"]["options"].as_array().expect("options");
         assert!(
             options.len() >= 10 && options.iter().all(|option| option["tried"] == "passes"),
             "{options:?}"
         );
+        // Kconfig has no range for the order of this table, so the proposed value makes it one page.
+        let values = options.iter().filter(|option| option["class"] == "value");
+        let values: Vec<[&Value; 3]> =
+            values.map(|option| ["name", "set", "memory"].map(|key| &option[key])).collect();
+        assert_eq!(values, [[&json!("INET_TABLE_PERTURB_ORDER"), &json!("10"), &json!(262_144)]]);
+        assert!(configuration(&build).contains("CONFIG_INET_TABLE_PERTURB_ORDER=10\n"));
+        let owners = census(test, &build.join("vmlinux"), "tried.core");
+        let mut owners = owners["owners"].as_array().expect("owners").iter();
+        let table = owners.find(|owner| owner["name"] == "table_perturb").expect("the table");
+        assert_eq!(table["bytes"], 4096);
         let after = test.read("tried.log").replace('\r', "");
         let total = |console: &str| number(console, "meminfo", "MemTotal");
         let (before, after) = (total(&before), total(&after));
@@ -68,7 +86,7 @@ fn options_that_a_test_needs_stay() {
     KernelTest::check("options_that_a_test_needs_stay", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.frozen();
-        let mut plan = advice(test, &scenario, &kernel);
+        let mut plan = advice(test, &scenario, &kernel, &[]);
         // The disk of the scenario needs VIRTIO_BLK, contrary to this plan.
         let options = plan["config"]["options"].as_array_mut().expect("options");
         options.retain(|option| {

@@ -24,6 +24,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::classes::{Ran, RanFunction};
 use crate::closure::{Closure, Closures};
 use crate::costs::is_init;
+use crate::gates::Gates;
 use crate::mentions::Mentions;
 use crate::tree::Tree;
 use debug::{SourceLines, Span};
@@ -40,6 +41,7 @@ pub struct Parts<'a> {
     tree: &'a Tree,
     graph: &'a Graph,
     mentions: &'a Mentions,
+    gates: &'a Gates,
     sources: FxHashMap<String, SourceFile>,
     /// The files that mention each option.
     of_option: FxHashMap<String, Vec<String>>,
@@ -82,7 +84,13 @@ struct Found<'l> {
 
 impl<'a> Parts<'a> {
     /// Reads the source files that mention options, and the lines of the objects in which the options have parts.
-    pub fn read(tree: &'a Tree, graph: &'a Graph, mentions: &'a Mentions, closures: &Closures) -> Parts<'a> {
+    pub fn read(
+        tree: &'a Tree,
+        graph: &'a Graph,
+        mentions: &'a Mentions,
+        gates: &'a Gates,
+        closures: &Closures,
+    ) -> Parts<'a> {
         let files: Vec<&str> = mentions.files().collect();
         let parsed: Vec<(&str, Option<SourceFile>)> =
             files.into_par_iter().map(|file| (file, source_file(tree, file))).collect();
@@ -90,6 +98,7 @@ impl<'a> Parts<'a> {
             tree,
             graph,
             mentions,
+            gates,
             sources: FxHashMap::default(),
             of_option: FxHashMap::default(),
             unread: FxHashMap::default(),
@@ -130,11 +139,11 @@ impl<'a> Parts<'a> {
     }
 
     /// Returns the parts of an option, apart from the objects that are linked for it alone.
-    pub fn of(&self, name: &str, changes: &Closure, objects: &[&str], ran: Option<&Ran>) -> Part {
+    pub fn of(&self, name: &str, changes: &Closure, ran: Option<&Ran>) -> Part {
         let needed = self.needed(name, changes);
         let mut found =
             Found { part: Part { unclear: needed.unclear, ..Part::default() }, ..Found::default() };
-        for object in needed.objects.iter().filter(|object| objects.binary_search(object).is_err()) {
+        for object in &needed.objects {
             let problem = match (self.places.of_object.get(*object), self.lines.get(*object)) {
                 (None, _) => Some("is not linked by itself"),
                 (_, Some(Err(why))) => Some(why.as_str()),
@@ -258,18 +267,20 @@ impl<'a> Parts<'a> {
         let options: Vec<&str> = changes.keys().map(String::as_str).chain([name]).collect();
         let files: BTreeSet<&String> =
             options.iter().filter_map(|option| self.of_option.get(*option)).flatten().collect();
-        let mut unread = self
-            .mentions
-            .of(options.iter().copied(), &[])
-            .into_iter()
-            .filter_map(|object| self.unread.get(object));
-        let unclear = unread.next().map(|file| format!("{} cannot be read", self.relative(file)));
+        let removed = self.gates.removed_by(&then);
+        let mentioning = self.mentions.of(options.iter().copied(), &removed);
+        let unread = mentioning.into_iter().find_map(|object| self.unread.get(object));
+        let unclear = unread.map(|file| format!("{} cannot be read", self.relative(file)));
         let mut needed = Needed { lost: Vec::new(), objects: BTreeSet::new(), unclear };
         for file in files {
+            let is_left = |object: &&str| removed.binary_search(object).is_err();
+            let includers: Vec<&str> = self.mentions.includers(file).filter(is_left).collect();
+            if includers.is_empty() {
+                continue;
+            }
             let source = &self.sources[file];
             let lost = source.lost(&options, &self.tree.config, &then);
             let is_header = file.ends_with(".h");
-            let includers: Vec<&str> = self.mentions.includers(file).collect();
             let mut unclear = lost.unclear.clone();
             if is_header && unclear.is_none() {
                 let macro_line = lost.lines.iter().find_map(|lines| source.defines_macro(lines));
