@@ -62,12 +62,26 @@ impl Miniature {
         MEMORY + usize::from_str_radix(&line[..8], 16).unwrap() - 0xc000_0000
     }
 
-    /// Writes the core with a word of a variable replaced, as `damaged`.
-    fn damage(&self, variable: &str, offset: usize, word: u32) {
+    /// Writes the core with words of variables replaced, as `damaged`.
+    fn damage(&self, words: &[(&str, usize, u32)]) {
         let mut core = fs::read(self.path("core")).unwrap();
-        let at = self.offset(variable) + offset;
-        core[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        for &(variable, offset, word) in words {
+            let at = self.offset(variable) + offset;
+            core[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
         self.write("damaged", core);
+    }
+
+    /// Checks that the core with words of variables replaced is refused with an error that has some words.
+    fn refuses_damage(&self, damage: &[(&str, usize, u32)], words: &[&str]) {
+        self.damage(damage);
+        let all = [words, &["damaged: ", "expected ", "dump the memory of the machine again"]].concat();
+        self.refuses(&["core", "vmlinux", "damaged"], 2, &all);
+    }
+
+    /// Returns the address of a variable.
+    fn address(&self, variable: &str) -> u32 {
+        0xc000_0000 + (self.offset(variable) - MEMORY) as u32
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -175,7 +189,7 @@ fn other_kernels_and_other_files_are_refused() {
     refuse("zero", &["zero: of another kernel than vmlinux", "`Linux version 6.12.0", "give the vmlinux"]);
     miniature.refuses(&["core", "vmlinux", "absent"], 1, &["cannot read absent"]);
     miniature.refuses(&["core", "absent", "core"], 1, &["cannot read absent"]);
-    miniature.refuses(&["core", "core", "core"], 2, &["core"]);
+    miniature.refuses(&["core", "core", "core"], 2, &["core: this is a core dump", "expected vmlinux"]);
     miniature.refuses(&["core", "text", "core"], 2, &["text:", "not an ELF file"]);
 
     // The memory of a kernel of the same version, built again with another content, and of another version.
@@ -196,18 +210,12 @@ fn other_kernels_and_other_files_are_refused() {
     miniature.refuses(&["core", "plain", "core"], 2, &["not a kernel build directory"]);
     run(Command::new("strip").args(["vmlinux", "-o", "stripped"]).current_dir(miniature.dir.path()));
     miniature.refuses(&["core", "stripped", "core"], 2, &["stripped:", "linux_banner"]);
-    assert!(!miniature.path("out.json").exists());
 }
 
 #[test]
 fn damage_is_named_with_its_place() {
     let miniature = Miniature::new();
-    let refuse = |(variable, offset, word): (&str, usize, u32), words: &[&str]| {
-        miniature.damage(variable, offset, word);
-        let all = [words, &["damaged: ", "expected ", "dump the memory of the machine again"]].concat();
-        miniature.refuses(&["core", "vmlinux", "damaged", "--json", "-o", "out.json"], 2, &all);
-        assert!(!miniature.path("out.json").exists());
-    };
+    let refuse = |damage: (&str, usize, u32), words: &[&str]| miniature.refuses_damage(&[damage], words);
     let slab = 4 * 32;
     refuse(("slab_caches", 0, 0x1234_5678), &["memory at 0x1234567c", "does not hold it"]);
     refuse(("slab_caches", 4, 0), &["the list slab_caches", "predecessor"]);
@@ -218,10 +226,41 @@ fn damage_is_named_with_its_place() {
         ("mem_map", slab + 20, 65 << 16 | 65),
         &["the cache small", "65 of 65 objects of 64 bytes on 1 pages"],
     );
-    refuse(("pages", 5 * 64, 0xc000_4000 + 5 * 64), &["the free objects of the cache small", "more than 64"]);
+    refuse(("pages", 5 * 64, 0xc000_4000 + 5 * 64), &["the free objects of the cache small", "free twice"]);
     refuse(("mem_map", 14 * 32 + 20, 9), &["page frame 14", "2 to the power of 9", "at most 2"]);
     refuse(("contig_page_data", 12, u32::MAX), &["contig_page_data", "4294967295 page frames"]);
     refuse(("init_task", 4, 0), &["memory at"]);
+    refuse(
+        ("init_task", 0, 0xc000_d000),
+        &["the stack of the task at", "begins at 0xc000d000 with 0x0", "0x57ac6e9d"],
+    );
+    refuse(("_totalram_pages", 0, 1), &["_totalram_pages: 1 pages, but 12 are not reserved"]);
+    refuse(("vm_zone_stat", 0, 100_000), &["vm_zone_stat: 100000 free pages, but 2 are free"]);
+    // An output file is written only for a whole core.
+    miniature.refuses(&["core", "vmlinux", "damaged", "--json", "-o", "out.json"], 2, &["vm_zone_stat"]);
+    assert!(!miniature.path("out.json").exists());
+}
+
+/// Two tasks with the same threads would count these twice, and many tasks with many threads would take all memory.
+#[test]
+fn threads_of_two_tasks_are_damage() {
+    let miniature = Miniature::new();
+    let (first, second) = (miniature.address("init_task") + 4, 0xc000_b004);
+    let signals = miniature.address("signals");
+    let task = 7 * 4096;
+    miniature.refuses_damage(
+        &[
+            ("init_task", 4, second),
+            ("init_task", 8, second),
+            ("pages", task + 4, first),
+            ("pages", task + 8, first),
+            ("pages", task + 28, signals),
+        ],
+        &["the threads of the task at 0xc000b000", "are also those of another task"],
+    );
+    // Two caches with the same lists of slabs.
+    let node = miniature.address("small_node");
+    miniature.refuses_damage(&[("large", 32, node)], &["the memory nodes of the cache large", "used twice"]);
 }
 
 /// Damage in any word is found, or has no effect; it takes neither long nor much memory.
