@@ -52,8 +52,8 @@ impl KernelCompiler {
 
     /// Returns what precedes `gcc` in the compiler's name, as make's variable CROSS_COMPILE has it; `None` for the
     /// compiler of this machine, and for others.
-    pub fn prefix(&self) -> Option<&str> {
-        crate::cross_compile(&self.words[0])
+    pub(crate) fn prefix(&self) -> Option<&str> {
+        cross_compile(&self.words[0])
     }
 
     /// Compiles units that include headers, all with further flags. Returns objects with names for messages.
@@ -112,6 +112,11 @@ impl KernelCompiler {
     }
 }
 
+/// Returns the part of a compiler's name before `gcc`; `None` for the compiler of this machine, and for others.
+fn cross_compile(compiler: &str) -> Option<&str> {
+    compiler.strip_suffix("gcc").filter(|prefix| prefix.ends_with('-'))
+}
+
 /// The compiler and its flags in what Kbuild records:
 /// `savedcmd_init/main.o := gcc -Wp,-MMD,init/.main.o.d … -c -o init/main.o …/init/main.c ; …`.
 fn recorded_command(text: &str) -> Option<Vec<String>> {
@@ -133,4 +138,15 @@ fn recorded_command(text: &str) -> Option<Vec<String>> {
         }
     }
     (kept.len() > 1).then_some(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_of_a_cross_compiler() {
+        assert_eq!(cross_compile("arm-linux-gnueabihf-gcc"), Some("arm-linux-gnueabihf-"));
+        assert!(cross_compile("gcc").is_none() && cross_compile("clang").is_none());
+    }
 }
