@@ -366,3 +366,6 @@ impl<R: Reader> TypeReader<'_, R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -50,7 +50,8 @@ pub fn banks(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<Range<u64
         Machine::Arm => regions(running, frames, "memory")?,
         _ => None,
     };
-    let Some(memory) = memory else { return Ok(vec![0..frames.count]) };
+    let all = 0..frames.count;
+    let Some(memory) = memory else { return Ok(vec![all]) };
     let mut banks: Vec<Range<u64>> = Vec::new();
     for region in memory {
         // A page that is only partly memory is not used (`for_each_mem_pfn_range`).
@@ -67,4 +68,54 @@ pub fn banks(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<Range<u64
         }
     }
     Ok(banks)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+    use crate::layout::{Field, Layouts, Structure};
+    use crate::memory::Memory;
+    use crate::memory::handmade::{Pages, START};
+
+    const MEMBLOCK: u64 = START + 0x100;
+    const REGIONS: u64 = START + 0x200;
+
+    /// Returns the banks of 16 page frames with these regions of memory.
+    fn banks_of(machine: Machine, regions: &[[u64; 2]]) -> Result<Vec<[u64; 2]>> {
+        let mut layouts = Layouts::default();
+        let mut add = |name: &str, size, fields: &[(&str, u64)]| {
+            let word = |&(name, offset): &(&str, u64)| {
+                (name.to_owned(), Field { offset, size: 4, count: 1, bits: None })
+            };
+            let fields = fields.iter().map(word).collect();
+            layouts.types.insert(name.to_owned(), Structure { size, fields });
+        };
+        add("memblock", 8, &[("memory", 0)]);
+        add("memblock_type", 8, &[("cnt", 0), ("regions", 4)]);
+        add("memblock_region", 8, &[("base", 0), ("size", 4)]);
+        add("page", 32, &[("flags", 0)]);
+        layouts.constants.insert("PG_reserved".into(), 0);
+        let mut pages = Pages::new(1);
+        pages.write(MEMBLOCK, &[regions.len() as u64, REGIONS]);
+        pages.write(REGIONS, &regions.concat());
+        // The page with the list is still reserved.
+        pages.write(START + 0x400, &[1]);
+        let mut kernel = Kernel::with_symbols(&[("memblock", MEMBLOCK)]);
+        kernel.machine = Some(machine);
+        let memory = Memory::new(&mut pages, START);
+        let mut running = Running { kernel: &kernel, layouts: &layouts, memory, slide: 0 };
+        let frames = Frames { first: 0, count: 16, map: START + 0x400, size: 32 };
+        let banks = banks(&mut running, &frames)?;
+        Ok(banks.into_iter().map(|bank| [bank.start, bank.end]).collect())
+    }
+
+    #[test]
+    fn page_frames_between_banks_of_arm_are_holes() {
+        let regions = [[0, 0x3800], [0x5000, 0x1000], [0x6000, 0x2000], [0xa800, 0x1_0000]];
+        assert_eq!(banks_of(Machine::Arm, &regions).unwrap(), [[0, 3], [5, 8], [11, 16]]);
+        assert_eq!(banks_of(Machine::I386, &regions).unwrap(), [[0, 16]]);
+        let error = banks_of(Machine::Arm, &[[0, 0x3000], [0x2000, 0x1000]]).unwrap_err().to_string();
+        assert!(error.contains("memblock.memory: the region at 0x2000 begins before"), "{error}");
+    }
 }

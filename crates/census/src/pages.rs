@@ -380,3 +380,14 @@ fn file_system(running: &mut Running<'_>, mapping: u64) -> Result<String> {
     let name = running.member(kind, "file_system_type", "name")?;
     running.memory.text(name, 64, "a type of file system")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_follow_the_lists_of_orders() {
+        let orders: Vec<u64> = (0..14).map(|list| order_of_list(list, 3)).collect();
+        assert_eq!(orders, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 10, 10]);
+    }
+}

@@ -35,16 +35,11 @@ pub fn census(vmlinux: &Path, core: &Path, progress: &Progress) -> Result<Docume
         let memory = Memory::new(&mut dump, location.linear);
         take(&mut Running { kernel: &kernel, layouts, memory, slide: location.slide })
     };
-    let taken = match own {
-        Some(layouts) => Some(take_with(&layouts)),
-        None => None,
-    };
-    let mut document = match taken {
+    let mut document = match own.map(|layouts| take_with(&layouts)) {
         // The compiler also has what reduced debugging information lacks.
         None | Some(Err(Error::Layout { .. })) => {
             progress.message("compiling layouts");
-            let compiled = Layouts::compile(vmlinux);
-            take_with(&compiled?).map_err(Failure::of)?
+            take_with(&Layouts::compile(vmlinux)?).map_err(Failure::of)?
         }
         Some(taken) => taken.map_err(Failure::of)?,
     };
@@ -203,5 +198,24 @@ fn unknown_name(block: &Block) -> &'static str {
         Block { references: 0, .. } => "pages without references",
         Block { pages: 1, .. } => "single pages",
         _ => "blocks of pages",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_kmalloc_is_among_compound_pages() {
+        let block = |index, is_compound, references| Block { index, pages: 4, is_compound, references };
+        let all = [block(0, true, 1), block(4, false, 1), block(8, true, 1), block(12, true, 2)];
+        let taken = |pages| {
+            let (mut counts, mut blocks) = (PageCounts::new(), all.to_vec());
+            take_large_kmalloc(&mut counts, &mut blocks, pages);
+            (counts.into_values().collect::<Vec<_>>(), blocks.len())
+        };
+        assert_eq!(taken(0), (vec![], 4));
+        assert_eq!(taken(3), (vec![3, 5], 2));
+        assert_eq!(taken(100), (vec![8], 2));
     }
 }

@@ -118,3 +118,75 @@ fn idle_tasks(running: &mut Running<'_>) -> Result<Vec<u64>> {
     tasks.retain(|&task| task != 0);
     Ok(tasks)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::Kernel;
+    use crate::layout::{Field, Layouts, Structure};
+    use crate::memory::Memory;
+    use crate::memory::handmade::{Pages, START};
+
+    /// The first task, one that has ended, the idle task of another processor, and the threads of the first two.
+    const FIRST: u64 = START + 0x100;
+    const ENDED: u64 = START + 0x200;
+    const IDLE: u64 = START + 0x300;
+    const SIGNALS: u64 = START + 0x400;
+    const IDLE_THREADS: u64 = START + 0x500;
+
+    fn pages_of_tasks() -> Pages {
+        let mut pages = Pages::new(3);
+        let (tasks, nodes) = (FIRST + 4, [FIRST + 12, ENDED + 12]);
+        pages.write(FIRST, &[START + PAGE, tasks, tasks, nodes[1], SIGNALS, 0, 0, SIGNALS]);
+        pages.write(ENDED, &[0, 0, 0, SIGNALS, nodes[0], 0, 0, SIGNALS]);
+        pages.write(SIGNALS, &[nodes[0], nodes[1]]);
+        pages.write(IDLE, &[START + 2 * PAGE]);
+        pages.write(IDLE_THREADS, &[IDLE]);
+        pages.write(START + PAGE, &[STACK_END]);
+        pages.write(START + 2 * PAGE, &[STACK_END]);
+        pages
+    }
+
+    fn read(pages: &mut Pages) -> Result<Tasks> {
+        let mut layouts = Layouts::default();
+        let mut add = |name: &str, fields: &[(&str, u64)]| {
+            let word = |&(name, offset): &(&str, u64)| {
+                (name.to_owned(), Field { offset, size: 4, count: 1, bits: None })
+            };
+            let fields = fields.iter().map(word).collect();
+            layouts.types.insert(name.to_owned(), Structure { size: 32, fields });
+        };
+        let task = ["stack", "tasks", "thread_node", "mm", "active_mm", "signal"];
+        let offsets = [0, 4, 12, 20, 24, 28];
+        add("task_struct", &task.into_iter().zip(offsets).collect::<Vec<_>>());
+        add("signal_struct", &[("thread_head", 0)]);
+        let kernel = Kernel::with_symbols(&[
+            ("init_task", FIRST),
+            ("idle_threads", IDLE_THREADS),
+            ("__start_init_stack", START + PAGE),
+            ("__end_init_stack", START + 2 * PAGE),
+        ]);
+        let memory = Memory::new(pages, START);
+        Tasks::read(&mut Running { kernel: &kernel, layouts: &layouts, memory, slide: 0 })
+    }
+
+    #[test]
+    fn idle_task_has_a_stack_and_ended_task_has_none() {
+        let mut pages = pages_of_tasks();
+        assert_eq!(read(&mut pages).unwrap().stacks, [PAGE, 2 * PAGE]);
+        // On the first processor, the first task is the idle one.
+        pages.write(IDLE_THREADS, &[FIRST]);
+        assert_eq!(read(&mut pages).unwrap().stacks, [PAGE]);
+    }
+
+    #[test]
+    fn stack_without_its_mark_is_damage() {
+        let mut pages = pages_of_tasks();
+        pages.write(START + 2 * PAGE, &[7]);
+        let error = read(&mut pages).unwrap_err().to_string();
+        assert!(
+            error.contains("the stack of the task at 0xc0000300: it begins at 0xc0002000 with 0x7"),
+            "{error}"
+        );
+    }
+}

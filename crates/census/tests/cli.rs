@@ -205,11 +205,98 @@ fn other_kernels_and_other_files_are_refused() {
         &["its memory has `Linux version 6.12.9 (census) #1 in miniature` and not `Linux version 6.12.0"],
     );
 
+    // The name of standard input.
+    refuse("-", &["-: an image of memory cannot come from a pipe; expected a file"]);
+
     // Without debugging information, and not where it was built.
     run(Command::new("strip").args(["-g", "vmlinux", "-o", "plain"]).current_dir(miniature.dir.path()));
     miniature.refuses(&["core", "plain", "core"], 2, &["not a kernel build directory"]);
+    // With debugging information that lacks the structures.
+    miniature.build("lines", &["-g1"]);
+    miniature.write("lines.core", core(&miniature.memory("lines")));
+    miniature.refuses(&["core", "lines", "lines.core"], 2, &["not a kernel build directory"]);
     run(Command::new("strip").args(["vmlinux", "-o", "stripped"]).current_dir(miniature.dir.path()));
     miniature.refuses(&["core", "stripped", "core"], 2, &["stripped:", "linux_banner"]);
+}
+
+/// A core that ends in the middle of a page still has the bytes before, and one without the build ID is no other kernel.
+#[test]
+fn part_of_a_page_is_read() {
+    let miniature = Miniature::new();
+    let memory = miniature.memory("vmlinux");
+    let notes = run(Command::new("readelf").args(["-SW", "vmlinux"]).current_dir(miniature.dir.path()));
+    let notes = notes.lines().find(|line| line.contains(".notes")).unwrap();
+    let notes = notes.split_whitespace().find(|word| word.len() == 8 && word.starts_with('c')).unwrap();
+    let notes = usize::from_str_radix(notes, 16).unwrap() - 0xc000_0000;
+    miniature.write("without", core(&memory[..notes + 8]));
+    let words = ["without: the build ID of vmlinux", "not the memory with its build ID", "the whole memory"];
+    miniature.refuses(&["core", "vmlinux", "without"], 2, &words);
+    // All variables are there, but not the pages after them.
+    miniature.write("with", core(&memory[..notes + 0x40]));
+    miniature.refuses(&["core", "vmlinux", "with"], 2, &["with: memory at 0xc0005ffc", "does not hold it"]);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let miniature = Miniature::new();
+    let core = ["core", "vmlinux", "core", "--json", "-o"];
+    assert!(miniature.census(&[&core[..], &["census.json"]].concat()).status.success());
+    for line in [&core[..], &["diff", "census.json", "census.json", "-o"]] {
+        miniature.refuses(&[line, &["/dev/full"]].concat(), 1, &["/dev/full"]);
+    }
+    // A census on standard input.
+    let mut diff = Command::new(env!("CARGO_BIN_EXE_census"));
+    diff.args(["diff", "-", "census.json"]).current_dir(miniature.dir.path());
+    let output = diff.stdin(fs::File::open(miniature.path("census.json")).unwrap()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
+}
+
+/// A kernel that marks large `kmalloc` does not need to guess it from its counters.
+#[test]
+fn marked_large_kmalloc_is_not_guessed() {
+    let miniature = Miniature::new();
+    let mut counted = fs::read(miniature.path("core")).unwrap();
+    let at = miniature.offset("vm_node_stat");
+    counted[at..at + 4].copy_from_slice(&9u32.to_le_bytes());
+    // Page 10 becomes a compound page.
+    let at = miniature.offset("mem_map") + 10 * 32;
+    counted[at..at + 4].copy_from_slice(&(1u32 << 6).to_le_bytes());
+    counted[at + 32..at + 36].copy_from_slice(&1u32.to_le_bytes());
+    miniature.write("counted", &counted);
+    let table = |arguments: &[&str]| String::from_utf8(miniature.census(arguments).stdout).unwrap();
+    assert!(table(&["core", "vmlinux", "counted"]).contains("large kmalloc"));
+    miniature.build("marking", &["-DMARKING"]);
+    let mut marking = miniature.memory("marking");
+    let size = marking.len();
+    assert_eq!(size + MEMORY, counted.len());
+    marking[0x4000..].copy_from_slice(&counted[MEMORY + 0x4000..]);
+    let copy = |marking: &mut Vec<u8>, name: &str, length: usize| {
+        let at = miniature.offset(name);
+        marking[at - MEMORY..at - MEMORY + length].copy_from_slice(&counted[at..at + length]);
+    };
+    copy(&mut marking, "vm_node_stat", 8);
+    copy(&mut marking, "mem_map", 16 * 32);
+    miniature.write("marking.core", core(&marking));
+    let marked = table(&["core", "marking", "marking.core"]);
+    assert!(marked.contains("hash_table") && !marked.contains("large kmalloc"), "{marked}");
+}
+
+/// A type of a page wins over a mapping of the page, as a driver may map pages of files.
+#[test]
+fn mapped_page_keeps_its_own_type() {
+    let miniature = Miniature::new();
+    // The upper table's last entry refers to a table in page 15, which maps page 13 (a file) and page 9 (no type).
+    miniature.damage(&[
+        ("pages", 4096 + 1023 * 4, 0xf063),
+        ("pages", 11 * 4096, 0xd063),
+        ("pages", 11 * 4096 + 4, 0x9063),
+    ]);
+    let output = miniature.census(&["core", "vmlinux", "damaged"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(rows.contains(&vec!["files", "ext2", "4"]), "{table}");
+    assert!(rows.contains(&vec!["vmalloc", "mapped", "pages", "4"]), "{table}");
 }
 
 #[test]
@@ -267,7 +354,9 @@ fn threads_of_two_tasks_are_damage() {
 #[test]
 fn any_damaged_word_is_survived() {
     let miniature = Miniature::new();
-    let end = miniature.offset("pages") - 0x4000 + 0x400;
+    // All variables, which are before the notes.
+    let end = miniature.offset("contig_page_data").max(miniature.offset("mem_map") + 16 * 32);
+    assert!(end > miniature.offset("slab_caches") && end > miniature.offset("signals"));
     for (number, at) in (MEMORY..end).step_by(4).enumerate() {
         let mut core = fs::read(miniature.path("core")).unwrap();
         let word = [0, u32::MAX, 0xc000_0000, 0xc000_4004][number % 4];
