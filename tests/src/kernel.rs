@@ -218,9 +218,9 @@ impl KernelTest<'_> {
         self.scenario("census", None, machine)
     }
 
-    /// The same on two processors of 32-bit ARM.
-    pub fn census_on_arm(&mut self) -> Scenario {
-        self.on_arm("census", None, &["--machine", "virt32", "--cpus", "2"])
+    /// The same on 32-bit ARM.
+    pub fn census_on_arm(&mut self, machine: &'static [&'static str]) -> Scenario {
+        self.on_arm("census", None, machine)
     }
 
     /// The scenario smp while all pages are refrozen again and again, and thaws in every context.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kcli::{Table, human};
 
-use crate::document::{Document, Kind, Owner};
+use crate::document::{Document, Kind};
 
 /// The change of one owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,31 +18,43 @@ pub struct Change {
     /// Its bytes in the second census.
     pub after: u64,
     /// The change of its allocated objects, if both censuses have them.
-    pub objects: Option<i64>,
+    pub objects: Option<i128>,
 }
 
 impl Change {
     /// Returns the change in bytes.
-    pub fn bytes(&self) -> i64 {
-        self.after as i64 - self.before as i64
+    pub fn bytes(&self) -> i128 {
+        i128::from(self.after) - i128::from(self.before)
     }
 }
 
-/// Returns the changes, the largest first, without owners that did not change.
+/// The owners of one kind and name in a census.
+#[derive(Clone, Copy, Default)]
+struct Side {
+    bytes: u64,
+    /// Number of allocated objects, if an owner has any.
+    used: Option<u64>,
+    is_there: bool,
+}
+
+/// Returns the changes, the largest first, without owners that did not change. Owners with the same kind and name, as
+/// caches of modules may have, are added up.
 pub fn changes(before: &Document, after: &Document) -> Vec<Change> {
-    let mut owners: BTreeMap<(Kind, &str), [Option<&Owner>; 2]> = BTreeMap::new();
-    for (side, document) in [before, after].into_iter().enumerate() {
+    let mut owners: BTreeMap<(Kind, &str), [Side; 2]> = BTreeMap::new();
+    for (number, document) in [before, after].into_iter().enumerate() {
         for owner in &document.owners {
-            owners.entry((owner.kind, &owner.name)).or_default()[side] = Some(owner);
+            let side = &mut owners.entry((owner.kind, &owner.name)).or_default()[number];
+            side.bytes = side.bytes.saturating_add(owner.bytes);
+            side.used = owner.used.map(|used| used.saturating_add(side.used.unwrap_or(0))).or(side.used);
+            side.is_there = true;
         }
     }
-    let change = |((kind, name), sides): ((Kind, &str), [Option<&Owner>; 2])| {
-        let bytes = sides.map(|owner| owner.map_or(0, |owner| owner.bytes));
-        let used = sides.map(|owner| owner.map_or(Some(0), |owner| owner.used));
-        let objects = used[0].zip(used[1]).map(|(before, after)| after as i64 - before as i64);
-        // Without a cache on either side, there are no objects.
-        let objects = objects.filter(|_| sides.iter().flatten().any(|owner| owner.used.is_some()));
-        Change { kind, name: name.into(), before: bytes[0], after: bytes[1], objects }
+    let change = |((kind, name), sides): ((Kind, &str), [Side; 2])| {
+        // An owner that one census lacks has no objects there.
+        let used = sides.map(|side| if side.is_there { side.used } else { Some(0) });
+        let objects = used[0].zip(used[1]).map(|(before, after)| i128::from(after) - i128::from(before));
+        let objects = objects.filter(|_| sides.iter().any(|side| side.used.is_some()));
+        Change { kind, name: name.into(), before: sides[0].bytes, after: sides[1].bytes, objects }
     };
     let mut changes: Vec<Change> = owners.into_iter().map(change).collect();
     changes.retain(|change| change.bytes() != 0 || change.objects.is_some_and(|objects| objects != 0));
@@ -55,7 +67,7 @@ pub fn print(before: &Document, after: &Document) -> String {
     let mut table = Table::new(["kind", "owner", "before", "after", "bytes", "objects"]);
     for change in changes(before, after) {
         table.row([
-            change.kind.name().to_owned(),
+            change.kind.to_string(),
             change.name.clone(),
             human(change.before),
             human(change.after),
@@ -69,21 +81,21 @@ pub fn print(before: &Document, after: &Document) -> String {
         String::new(),
         human(used),
         human(now),
-        signed(now as i64 - used as i64),
+        signed(i128::from(now) - i128::from(used)),
     ]);
     table.to_string()
 }
 
 /// Formats a change with its sign.
-fn signed(change: i64) -> String {
+fn signed(change: i128) -> String {
     let sign = if change < 0 { "-" } else { "+" };
-    format!("{sign}{}", human(change.unsigned_abs()))
+    format!("{sign}{}", human(u64::try_from(change.unsigned_abs()).unwrap_or(u64::MAX)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::document::{SCHEMA, Sums};
+    use crate::document::{Owner, SCHEMA, Sums};
 
     fn document(owners: &[(Kind, &str, u64, Option<u64>)]) -> Document {
         let owner = |&(kind, name, bytes, used): &(Kind, &str, u64, Option<u64>)| Owner {
@@ -130,5 +142,19 @@ mod tests {
         );
         let text = print(&before, &after);
         assert!(text.lines().nth(1).unwrap().ends_with("+36,864      +90"), "{text}");
+    }
+
+    #[test]
+    fn large_figures_and_equal_names_are_not_lost() {
+        let before = document(&[
+            (Kind::Slab, "twice", 4096, Some(10)),
+            (Kind::Slab, "twice", 8192, Some(20)),
+            (Kind::Files, "ext2", 0, None),
+        ]);
+        let after = document(&[(Kind::Slab, "twice", 4096, Some(5)), (Kind::Files, "ext2", u64::MAX, None)]);
+        let changes = changes(&before, &after);
+        let rows: Vec<_> = changes.iter().map(|change| (change.bytes(), change.objects)).collect();
+        assert_eq!(rows, [(i128::from(u64::MAX), None), (-8192, Some(-25))]);
+        assert!(print(&before, &after).contains("+18,446,744,073,709,551,615"));
     }
 }

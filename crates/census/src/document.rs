@@ -1,5 +1,6 @@
 //! The document `kshrink-census/1`: who holds the memory of a kernel.
 
+use std::fmt;
 use std::path::Path;
 
 use kcli::{Failure, read_input_if};
@@ -76,24 +77,14 @@ pub enum Kind {
     Reserved,
 }
 
-impl Kind {
-    /// Returns its name, as in the document.
-    pub fn name(self) -> &'static str {
-        match self {
-            Kind::Slab => "slab",
-            Kind::PageTables => "page-tables",
-            Kind::Stacks => "stacks",
-            Kind::Vmalloc => "vmalloc",
-            Kind::Files => "files",
-            Kind::Anonymous => "anonymous",
-            Kind::ProcessorLists => "processor-lists",
-            Kind::Referenced => "referenced",
-            Kind::Unknown => "unknown",
-            Kind::Free => "free",
-            Kind::Reserved => "reserved",
-        }
+impl fmt::Display for Kind {
+    /// Writes the name, as in the document.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(formatter)
     }
+}
 
+impl Kind {
     /// Whether pages of this kind are in use and their owner is known.
     pub fn is_explained(self) -> bool {
         !matches!(self, Kind::Unknown | Kind::Free | Kind::Reserved)
@@ -105,7 +96,7 @@ impl Kind {
 pub struct Owner {
     /// Its kind.
     pub kind: Kind,
-    /// Its name, unique among owners of its kind.
+    /// Its name. Slab caches of modules may have the same name.
     pub name: String,
     /// The size of its pages in bytes.
     pub bytes: u64,

@@ -25,7 +25,9 @@ pub enum Error {
         advice: &'static str,
     },
     /// The debugging information lacks the layout of a structure.
-    #[error("{origin}: no {what} in the debugging information; expected a kernel from Linux 6.12 on")]
+    #[error(
+        "{origin}: no {what} in the debugging information; expected a kernel from Linux 6.12 on, with all of it"
+    )]
     Layout {
         /// The file with the debugging information.
         origin: String,

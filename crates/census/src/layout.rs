@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 use crate::error::{Error, Result};
 
 /// The structures, unions and type names whose layouts are read.
-const TYPES: [&str; 26] = [
+const TYPES: [&str; 25] = [
     "per_cpu_nodestat",
     "page",
     "folio",
@@ -26,7 +26,6 @@ const TYPES: [&str; 26] = [
     "kmem_cache",
     "kmem_cache_node",
     "kmem_cache_cpu",
-    "list_head",
     "zone",
     "per_cpu_pages",
     "pglist_data",
@@ -55,6 +54,10 @@ const ALWAYS_SLUB: KernelVersion = KernelVersion::new(6, 8);
 
 /// Maximum depth of types within types; a greater one is a cycle.
 const MAX_DEPTH: usize = 32;
+
+/// Maximum number of entries of debugging information that one structure takes. A structure without a name counts
+/// wherever it is used: damaged information may use it again and again.
+const MAX_ENTRIES: usize = 1 << 14;
 
 /// The members of one structure.
 #[derive(Clone, Debug, Default)]
@@ -90,17 +93,12 @@ pub struct Layouts {
 }
 
 impl Layouts {
-    /// Finds the layouts of the kernel whose file is `bytes`: in its debugging information, or with the compiler
-    /// command that its build recorded.
+    /// Finds the layouts with the compiler command that the kernel's build recorded.
     ///
     /// # Errors
-    /// If it has no debugging information and is not in the directory of its build, or a file cannot be read.
-    pub fn of_kernel(vmlinux: &Path, bytes: &[u8]) -> Result<Layouts, Failure> {
+    /// If the kernel is not in the directory of its build, the compiler fails, or a file cannot be read.
+    pub fn compile(vmlinux: &Path) -> Result<Layouts, Failure> {
         let name = vmlinux.display().to_string();
-        let own = Layouts::read(&name, bytes).map_err(Failure::of)?;
-        if let Some(layouts) = own {
-            return Ok(layouts);
-        }
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         if !build.is_enabled("CONFIG_SLUB") && build.version.is_some_and(|version| version < ALWAYS_SLUB) {
             return Err(Failure::of(Error::Unsupported {
@@ -156,7 +154,9 @@ impl Layouts {
                             continue;
                         }
                         let name = types.name(entry)?;
-                        if TYPES.contains(&&name[..]) && !self.types.contains_key(&name) {
+                        let is_new =
+                            !self.types.contains_key(&name) && wanted.iter().all(|(other, _)| *other != name);
+                        if TYPES.contains(&&name[..]) && is_new {
                             wanted.push((name, entry.offset()));
                         }
                     }
@@ -176,7 +176,11 @@ impl Layouts {
             }
             for (name, offset) in wanted {
                 let mut structure = Structure { size: types.size(offset, 0)?.0, ..Structure::default() };
-                types.members(offset, 0, 0, &mut structure.fields)?;
+                let mut entries = MAX_ENTRIES;
+                types.members(offset, 0, 0, &mut entries, &mut structure.fields)?;
+                if entries == 0 {
+                    structure.fields.clear();
+                }
                 self.types.entry(name).or_insert(structure);
             }
         }
@@ -200,18 +204,54 @@ impl Layouts {
         if size == 0 { Err(self.missing(format!("size of struct {name}"))) } else { Ok(size) }
     }
 
-    /// Returns a member of a structure.
-    ///
-    /// # Errors
-    /// If the debugging information lacks it.
-    pub fn field(&self, name: &str, member: &str) -> Result<Field> {
+    /// Whether a structure has a member.
+    pub fn has(&self, name: &str, member: &str) -> bool {
+        self.types.get(name).is_some_and(|structure| structure.fields.contains_key(member))
+    }
+
+    fn any(&self, name: &str, member: &str) -> Result<Field> {
         let field = self.structure(name)?.fields.get(member).copied();
         field.ok_or_else(|| self.missing(format!("member {member} of struct {name}")))
     }
 
-    /// Returns a member of a structure, if this kernel has it.
-    pub fn optional_field(&self, name: &str, member: &str) -> Option<Field> {
-        self.types.get(name)?.fields.get(member).copied()
+    /// Returns the offset of a member in its structure, in bytes.
+    ///
+    /// # Errors
+    /// If the debugging information lacks it.
+    pub fn offset(&self, name: &str, member: &str) -> Result<u64> {
+        Ok(self.any(name, member)?.offset)
+    }
+
+    /// Returns a member that is a number or a pointer, of 1 to 8 bytes.
+    ///
+    /// # Errors
+    /// If the debugging information lacks it or its size.
+    pub fn field(&self, name: &str, member: &str) -> Result<Field> {
+        let field = self.any(name, member)?;
+        match field.size {
+            1..=8 => Ok(field),
+            size => Err(self.missing(format!("number in member {member} of struct {name} ({size} bytes)"))),
+        }
+    }
+
+    /// Returns a member that is an array.
+    ///
+    /// # Errors
+    /// If the debugging information lacks it or its size.
+    pub fn array(&self, name: &str, member: &str) -> Result<Field> {
+        let field = self.any(name, member)?;
+        if field.size == 0 || field.count == 0 {
+            return Err(self.missing(format!("size of member {member} of struct {name}")));
+        }
+        Ok(field)
+    }
+
+    /// Returns a member that is a number or a pointer, of 1 to 8 bytes, if this kernel has it.
+    ///
+    /// # Errors
+    /// If the debugging information lacks the size of the member.
+    pub fn optional_field(&self, name: &str, member: &str) -> Result<Option<Field>> {
+        self.has(name, member).then(|| self.field(name, member)).transpose()
     }
 
     /// Returns the value of an enumerator.
@@ -267,7 +307,8 @@ impl<R: Reader> TypeReader<'_, R> {
         }
         let mut count = 1u64;
         let mut dimensions = root.children();
-        while let Some(dimension) = dimensions.next()? {
+        for _ in 0..MAX_DEPTH {
+            let Some(dimension) = dimensions.next()? else { break };
             let upper = Self::number(dimension.entry(), constants::DW_AT_upper_bound);
             let own = Self::number(dimension.entry(), constants::DW_AT_count)
                 .or(upper.and_then(|upper| upper.checked_add(1)));
@@ -276,17 +317,23 @@ impl<R: Reader> TypeReader<'_, R> {
         Ok((self.size(inner, depth + 1)?.0.saturating_mul(count), count))
     }
 
-    /// Adds the members of a structure that begins at `start` of the outermost one.
+    /// Adds the members of a structure that begins at `start` of the outermost one. Stops when `entries`, the number of
+    /// entries that may still be read, is 0.
     fn members(
         &self,
         offset: UnitOffset<R::Offset>,
         start: u64,
         depth: usize,
+        entries: &mut usize,
         fields: &mut FxHashMap<String, Field>,
     ) -> gimli::Result<()> {
         let mut tree = self.unit.entries_tree(Some(offset))?;
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
+            *entries = entries.saturating_sub(1);
+            if *entries == 0 {
+                return Ok(());
+            }
             let entry = child.entry();
             let (true, Some(inner)) = (entry.tag() == constants::DW_TAG_member, Self::type_of(entry)) else {
                 continue;
@@ -296,7 +343,7 @@ impl<R: Reader> TypeReader<'_, R> {
             let name = self.name(entry)?;
             if name.is_empty() {
                 if depth < MAX_DEPTH {
-                    self.members(inner, at, depth + 1, fields)?;
+                    self.members(inner, at, depth + 1, entries, fields)?;
                 }
                 continue;
             }
@@ -305,12 +352,13 @@ impl<R: Reader> TypeReader<'_, R> {
             if let Some(width) = Self::number(entry, constants::DW_AT_bit_size) {
                 // DWARF 4 and later count from the start of the structure, earlier versions from the highest bit of
                 // the word.
+                let word = size.saturating_mul(8);
                 if let Some(first) = Self::number(entry, constants::DW_AT_data_bit_offset) {
-                    let word = size.max(1) * 8;
-                    field.offset = at.saturating_add(first / word * size.max(1));
-                    field.bits = Some((first % word, width));
+                    let words = first.checked_div(word).unwrap_or(0);
+                    field.offset = at.saturating_add(words.saturating_mul(size));
+                    field.bits = Some((first.checked_rem(word).unwrap_or(0), width));
                 } else if let Some(high) = Self::number(entry, constants::DW_AT_bit_offset) {
-                    field.bits = (size * 8).checked_sub(high.saturating_add(width)).map(|low| (low, width));
+                    field.bits = word.checked_sub(high.saturating_add(width)).map(|low| (low, width));
                 }
             }
             fields.entry(name).or_insert(field);
@@ -318,3 +366,6 @@ impl<R: Reader> TypeReader<'_, R> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

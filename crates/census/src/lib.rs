@@ -3,16 +3,16 @@
 //! 1. [`kernel`] reads the linked kernel, [`locate`] finds it in the image and checks that it is the same;
 //! 2. [`layout`] reads the layouts of its structures from debugging information;
 //! 3. [`memory`] reads the image by virtual address, and [`running`] structures and variables in it;
-//! 4. [`slab`], [`tasks`], [`paging`], [`reserved`] and [`references`] find owners, and [`pages`] counts every page once;
-//! 5. [`core`] makes a [`document`] of the counts, [`report`] and [`diff`] print documents.
+//! 4. [`slab`], [`tasks`], [`paging`], [`memblock`], [`reserved`] and [`references`] find owners, and [`pages`] counts every page once;
+//! 5. [`take`] makes a [`document`] of the counts, [`report`] and [`diff`] print documents.
 
-pub mod core;
 pub mod diff;
 pub mod document;
 pub mod error;
 pub mod kernel;
 pub mod layout;
 pub mod locate;
+pub mod memblock;
 pub mod memory;
 pub mod pages;
 pub mod paging;
@@ -21,4 +21,5 @@ pub mod report;
 pub mod reserved;
 pub mod running;
 pub mod slab;
+pub mod take;
 pub mod tasks;

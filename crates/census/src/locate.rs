@@ -33,11 +33,20 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
     let (banner, text) = &kernel.banner;
     let recorded = dump.linear_at(*banner).unwrap_or(kernel.linear);
     let mut candidate = Location { linear: recorded, slide: 0 };
-    let mut is_found = is_at(dump, candidate, *banner, text)? && has_notes(dump, candidate, kernel)?;
+    // Whether the notes at each place with the version are those of the kernel.
+    let mut notes = Vec::new();
+    if is_at(dump, candidate, *banner, text)? == Some(true) {
+        notes.push(has_notes(dump, candidate, kernel)?);
+    }
+    let mut is_found = notes.contains(&Some(true));
     let mut searched = 0;
-    'search: for range in dump.physical_ranges() {
-        let mut physical = range.start.next_multiple_of(PAGE) + banner % PAGE;
-        while !is_found && physical.saturating_add(text.len() as u64) <= range.end {
+    for range in dump.physical_ranges() {
+        let start = range.start.checked_next_multiple_of(PAGE);
+        let mut next = start.and_then(|start| start.checked_add(banner % PAGE));
+        while let (false, Some(physical)) = (is_found, next) {
+            if physical.saturating_add(text.len() as u64) > range.end || searched > MAX_SEARCHED {
+                break;
+            }
             let mut bytes = vec![0; text.len()];
             if dump.read_physical(physical, &mut bytes)? && bytes == *text {
                 candidate = match kernel.machine {
@@ -48,17 +57,23 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
                     }
                     _ => Location { linear: banner.wrapping_sub(physical), slide: 0 },
                 };
-                is_found = has_notes(dump, candidate, kernel)?;
+                notes.push(has_notes(dump, candidate, kernel)?);
+                is_found = notes.contains(&Some(true));
             }
-            physical += PAGE;
+            next = physical.checked_add(PAGE);
             searched += PAGE;
-            if searched > MAX_SEARCHED {
-                break 'search;
-            }
         }
     }
     if is_found {
         return Ok(candidate);
+    }
+    if notes.contains(&None) {
+        return Err(Error::Damaged {
+            name: dump.name().into(),
+            place: format!("the build ID of {}", kernel.path),
+            problem: "the core has the version of the kernel, but not the memory with its build ID".into(),
+            expected: "the whole memory of the machine".into(),
+        });
     }
     let problem = match find_text(dump)? {
         Some(found) if found == kernel.banner_line() => {
@@ -70,23 +85,20 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
     Err(Error::OtherKernel { name: dump.name().into(), kernel: kernel.path.clone(), problem })
 }
 
-/// Whether the core has the notes of the kernel, which contain the build ID.
-fn has_notes(dump: &mut Dump, location: Location, kernel: &Kernel) -> Result<bool> {
+/// Whether the core has the notes of the kernel, which contain the build ID; `None` if it does not have their address.
+fn has_notes(dump: &mut Dump, location: Location, kernel: &Kernel) -> Result<Option<bool>> {
     match &kernel.notes {
         Some((address, bytes)) => is_at(dump, location, *address, bytes),
-        None => Ok(true),
+        None => Ok(Some(true)),
     }
 }
 
-/// Whether the core has these bytes at a linked address.
-fn is_at(dump: &mut Dump, location: Location, address: u64, bytes: &[u8]) -> Result<bool> {
+/// Whether the core has these bytes at a linked address; `None` if it does not have the address.
+fn is_at(dump: &mut Dump, location: Location, address: u64, bytes: &[u8]) -> Result<Option<bool>> {
     let mut found = vec![0; bytes.len()];
-    let result = Memory::new(dump, location.linear).read(address.wrapping_add(location.slide), &mut found);
-    match result {
-        Ok(()) => Ok(found == bytes),
-        Err(Error::Damaged { .. }) => Ok(false),
-        Err(error) => Err(error),
-    }
+    let mut memory = Memory::new(dump, location.linear);
+    let is_there = memory.try_read(address.wrapping_add(location.slide), &mut found)?;
+    Ok(is_there.then(|| found == bytes))
 }
 
 /// Returns the version of the first kernel in a core.

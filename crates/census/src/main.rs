@@ -6,7 +6,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use census::document::Document;
-use census::{core, diff, report};
+use census::take::census;
+use census::{diff, report};
 use kcli::{Failure, Output, Progress};
 
 use arguments::{Arguments, Command};
@@ -19,7 +20,7 @@ fn run(command: &Command) -> Result<(), Failure> {
     match command {
         Command::Core { vmlinux, core, json, output } => {
             let progress = Progress::spinner("reading");
-            let document = core::census(vmlinux, core, &progress)?;
+            let document = census(vmlinux, core, &progress)?;
             drop(progress);
             let mut output = Output::create(output)?;
             if *json {

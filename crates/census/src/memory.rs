@@ -81,43 +81,66 @@ impl<'a> Memory<'a> {
             let at = address.wrapping_add(done as u64) & 0xffff_ffff;
             let start = (at % PAGE) as usize;
             let part = (PAGE as usize - start).min(bytes.len() - done);
-            let page = self.page(at)?;
-            bytes[done..done + part].copy_from_slice(&page[start..start + part]);
+            let into = &mut bytes[done..done + part];
+            if let Some(page) = self.page(at)? {
+                into.copy_from_slice(&page[start..start + part]);
+            } else if !self.image.read(at, self.physical(at), into)? {
+                return Err(self.damaged(
+                    &format!("memory at {at:#x}"),
+                    "the core does not hold it, or a pointer to it is wrong",
+                    "the whole memory of the machine",
+                ));
+            }
             done += part;
         }
         Ok(())
     }
 
-    /// Returns the page that contains an address.
-    fn page(&mut self, address: u64) -> Result<&[u8]> {
+    /// Fills `bytes` from an address, as [`read`](Memory::read). Returns whether the core has them.
+    ///
+    /// # Errors
+    /// If the core cannot be read.
+    pub fn try_read(&mut self, address: u64, bytes: &mut [u8]) -> Result<bool> {
+        match self.read(address, bytes) {
+            Ok(()) => Ok(true),
+            Err(Error::Damaged { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns the pointer or `unsigned long` at an address, if the core has it.
+    ///
+    /// # Errors
+    /// If the core cannot be read.
+    pub fn try_word(&mut self, address: u64) -> Result<Option<u64>> {
+        let mut bytes = [0; 4];
+        Ok(self.try_read(address, &mut bytes)?.then(|| u32::from_le_bytes(bytes).into()))
+    }
+
+    /// Returns the page that contains an address; `None` if the core lacks a part of it.
+    fn page(&mut self, address: u64) -> Result<Option<&[u8]>> {
         let start = address - address % PAGE;
         let physical = self.physical(start);
         if !self.cached.contains_key(&physical) {
             let mut page = vec![0; PAGE as usize].into_boxed_slice();
             if !self.image.read(start, physical, &mut page)? {
-                return Err(Error::Damaged {
-                    name: self.image.name().into(),
-                    place: format!("memory at {address:#x}"),
-                    problem: "the core does not hold it, or a pointer to it is wrong".into(),
-                    expected: "the whole memory of the machine".into(),
-                });
+                return Ok(None);
             }
             if self.cached.len() >= MAX_CACHED {
                 self.cached.clear();
             }
             self.cached.insert(physical, page);
         }
-        Ok(&self.cached[&physical])
+        Ok(Some(&self.cached[&physical]))
     }
 
-    /// Returns the unsigned integer of `size` bytes, at most 8, at an address.
+    /// Returns the unsigned integer of `size` bytes, from 1 to 8, at an address.
     ///
     /// # Errors
     /// If the core lacks it.
     pub fn integer(&mut self, address: u64, size: u64) -> Result<u64> {
         let mut bytes = [0; 8];
-        let size = size.clamp(1, 8) as usize;
-        self.read(address, &mut bytes[..size])?;
+        self.read(address, &mut bytes[..size.min(8) as usize])?;
         Ok(u64::from_le_bytes(bytes))
     }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use rustc_hash::FxHashMap;
 
 use crate::document::Kind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::{Field, Layouts};
+use crate::memblock;
 use crate::memory::PAGE;
 use crate::paging;
 use crate::reserved::Reserved;
@@ -17,6 +18,12 @@ use crate::tasks::Tasks;
 /// Maximum order of a block of pages: 4 GiB.
 const MAX_ORDER: u64 = 20;
 
+/// The highest order with lists of processors for each type of mobility (`PAGE_ALLOC_COSTLY_ORDER`).
+const COSTLY_ORDER: u64 = 3;
+
+/// The order of a huge page (`HPAGE_PMD_ORDER`) with page tables of two levels: 4 MiB.
+const HUGE_ORDER: u64 = 10;
+
 /// Number of pages by kind and name.
 pub type PageCounts = BTreeMap<(Kind, String), u64>;
 
@@ -26,6 +33,7 @@ struct PageTypes {
     slab: u64,
     buddy: u64,
     table: u64,
+    offline: u64,
     /// Since Linux 6.14.
     large_kmalloc: Option<u64>,
 }
@@ -41,7 +49,8 @@ struct PageReader {
     references: Field,
     mapping: Field,
     private: Field,
-    links: Field,
+    /// The offset of the list links.
+    links: u64,
     folio_order: Field,
     reserved: u64,
     head: u64,
@@ -54,6 +63,7 @@ impl PageReader {
             slab: layouts.constant("PGTY_slab")?,
             buddy: layouts.constant("PGTY_buddy")?,
             table: layouts.constant("PGTY_table")?,
+            offline: layouts.constant("PGTY_offline")?,
             large_kmalloc: layouts.constant("PGTY_large_kmalloc").ok(),
         };
         Ok(PageReader {
@@ -62,7 +72,7 @@ impl PageReader {
             references: layouts.field("page", "_refcount")?,
             mapping: layouts.field("page", "mapping")?,
             private: layouts.field("page", "private")?,
-            links: layouts.field("page", "lru")?,
+            links: layouts.offset("page", "lru")?,
             // The order is in the lowest byte.
             folio_order: Field { size: 1, ..layouts.field("folio", "_flags_1")? },
             reserved: bit(layouts.constant("PG_reserved")?),
@@ -84,6 +94,7 @@ enum PageType {
     Buddy,
     Table,
     LargeKmalloc,
+    Offline,
     Other,
 }
 
@@ -93,6 +104,7 @@ impl PageTypes {
             byte if byte == self.slab => PageType::Slab,
             byte if byte == self.buddy => PageType::Buddy,
             byte if byte == self.table => PageType::Table,
+            byte if byte == self.offline => PageType::Offline,
             byte if Some(byte) == self.large_kmalloc => PageType::LargeKmalloc,
             _ => PageType::Other,
         }
@@ -101,6 +113,9 @@ impl PageTypes {
 
 /// The name of the owner of `kmalloc` of more than a slab holds.
 pub const LARGE_KMALLOC: &str = "large kmalloc";
+
+/// The name of the owner of pages that a driver gave back to the host (`virtio_balloon`).
+pub const OFFLINE: &str = "given to the host";
 
 /// Pages without a type that were allocated together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,22 +144,52 @@ pub struct Pages {
 /// # Errors
 /// If the core contradicts itself or lacks a part.
 pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) -> Result<Pages> {
-    let reader = PageReader::new(running.layouts)?;
-    let owned = owned_pages(running, frames)?;
-    let reserved = Reserved::read(running, frames)?;
-    let mut files = FxHashMap::default();
-    let mut counts = PageCounts::new();
-    let mut blocks = Vec::new();
-    let mut index = 0;
-    while index < frames.count {
-        let page = frames.page(index);
-        let place = || format!("the struct page at {page:#x} of page frame {}", frames.first + index);
+    let mut walk = Walk {
+        reader: PageReader::new(running.layouts)?,
+        owned: owned_pages(running, frames)?,
+        reserved: Reserved::read(running, frames)?,
+        files: FxHashMap::default(),
+        pages: Pages::default(),
+    };
+    for bank in memblock::banks(running, frames)? {
+        let mut index = bank.start;
+        while index < bank.end {
+            index += walk.count_block(running, frames, caches, index, bank.end - index)?;
+        }
+    }
+    if caches.unlisted > 0 {
+        walk.pages.counts.insert((Kind::Unknown, "slabs of no listed cache".into()), caches.unlisted);
+    }
+    Ok(walk.pages)
+}
+
+/// The walk over the array of `struct page`.
+struct Walk {
+    reader: PageReader,
+    /// The kinds of pages that other structures identify, by the index of the page frame.
+    owned: FxHashMap<u64, Kind>,
+    reserved: Reserved,
+    /// The file systems of files, by the address of their `struct address_space`; `None` if there is no file.
+    files: FxHashMap<u64, Option<String>>,
+    pages: Pages,
+}
+
+impl Walk {
+    /// Counts the block that begins at the page frame with an index, of at most `limit` pages. Returns their number.
+    fn count_block(
+        &mut self,
+        running: &mut Running<'_>,
+        frames: &Frames,
+        caches: &mut Caches,
+        index: u64,
+        limit: u64,
+    ) -> Result<u64> {
+        let (page, reader) = (frames.page(index), &self.reader);
         let flags = running.memory.field(page, reader.flags)?;
         if flags & reader.reserved != 0 {
-            let owner = reserved.owner(frames.first + index);
-            *counts.entry((Kind::Reserved, owner.into())).or_default() += 1;
-            index += 1;
-            continue;
+            let owner = self.reserved.owner(frames.first + index);
+            self.pages.add((Kind::Reserved, owner.into()), 1);
+            return Ok(1);
         }
         let page_type = reader.types.of(running.memory.field(page, reader.page_type)?);
         let order = match page_type {
@@ -152,43 +197,40 @@ pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) ->
             _ if flags & reader.head != 0 => running.memory.field(page, reader.folio_order)?,
             _ => 0,
         };
-        if order > MAX_ORDER || index + (1 << order) > frames.count {
+        if order > MAX_ORDER || 1 << order > limit {
+            let place = format!("the struct page at {page:#x} of page frame {}", frames.first + index);
             let problem = format!("a block of 2 to the power of {order} pages");
-            return Err(running.memory.damaged(
-                &place(),
-                problem,
-                format!("at most {}", frames.count - index),
-            ));
+            return Err(running.memory.damaged(&place, problem, format!("at most {limit}")));
         }
         let pages = 1 << order;
-        let owner = match page_type {
-            PageType::Buddy => Some((Kind::Free, "free pages".to_owned())),
-            _ if owned.contains_key(&index) => {
-                owned.get(&index).map(|&kind| (kind, String::from(owned_name(kind))))
-            }
-            PageType::Slab => {
+        let owned = self.owned.get(&index).copied();
+        let owner = match (page_type, owned) {
+            (PageType::Buddy, _) => Some((Kind::Free, "free pages".to_owned())),
+            (_, Some(kind)) if kind != Kind::Vmalloc => Some((kind, owned_name(kind).into())),
+            (PageType::Slab, _) => {
                 caches.add(running, page, frames.first + index, pages)?;
-                None
+                return Ok(pages);
             }
-            PageType::Table => Some((Kind::PageTables, owned_name(Kind::PageTables).into())),
-            PageType::LargeKmalloc => Some((Kind::Slab, LARGE_KMALLOC.into())),
-            PageType::Other => {
-                let owner = other_owner(running, &reader, page, &mut files)?;
-                if owner.is_none() {
-                    add_block(running, &reader, frames, index, order, &mut blocks)?;
-                }
-                owner
+            (PageType::Table, _) => Some((Kind::PageTables, owned_name(Kind::PageTables).into())),
+            (PageType::LargeKmalloc, _) => Some((Kind::Slab, LARGE_KMALLOC.into())),
+            (PageType::Offline, _) => Some((Kind::Reserved, OFFLINE.into())),
+            (PageType::Other, owned) => {
+                let own = other_owner(running, reader, page, &mut self.files)?;
+                own.or(owned.map(|kind| (kind, owned_name(kind).into())))
             }
         };
-        if let Some(owner) = owner {
-            *counts.entry(owner).or_default() += pages;
+        match owner {
+            Some(owner) => self.pages.add(owner, pages),
+            None => add_block(running, &self.reader, frames, index, order, &mut self.pages.blocks)?,
         }
-        index += pages;
+        Ok(pages)
     }
-    if caches.unlisted > 0 {
-        counts.insert((Kind::Unknown, "slabs of no listed cache".into()), caches.unlisted);
+}
+
+impl Pages {
+    fn add(&mut self, owner: (Kind, String), pages: u64) {
+        *self.counts.entry(owner).or_default() += pages;
     }
-    Ok(Pages { counts, blocks })
 }
 
 /// Returns the name of owners that are found through other structures than the page's own.
@@ -224,21 +266,21 @@ fn owned_pages(running: &mut Running<'_>, frames: &Frames) -> Result<FxHashMap<u
 /// Returns the physical addresses of the free pages that processors keep.
 fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64>> {
     let layouts = running.layouts;
-    let (zones, zone_size) = (layouts.field("pglist_data", "node_zones")?, layouts.size("zone")?);
-    let (lists, link) = (layouts.field("per_cpu_pages", "lists")?, layouts.field("page", "lru")?);
-    // The lists are for each order the types of mobility (`order_to_pindex` in `mm/page_alloc.c`).
-    let types = layouts.constant("MIGRATE_PCPTYPES")?.max(1);
+    let (zones, zone_size) = (layouts.array("pglist_data", "node_zones")?, layouts.size("zone")?);
+    let (lists, link) = (layouts.array("per_cpu_pages", "lists")?, layouts.offset("page", "lru")?);
+    let types = layouts.constant("MIGRATE_PCPTYPES")?;
     let node = running.symbol("contig_page_data")?;
     let mut pages = Vec::new();
-    for number in 0..zones.size / zone_size {
+    for number in 0..zones.count {
         let zone = node.wrapping_add(zones.offset + number * zone_size);
         let pointer = running.member(zone, "zone", "per_cpu_pageset")?;
         for processor in running.per_cpu(pointer)? {
             for list in 0..lists.count {
+                let order = order_of_list(list, types);
                 let head = processor.wrapping_add(lists.offset + list * 8);
                 let place = format!("the free pages of a processor at {head:#x}");
                 for member in running.memory.list(head, frames.count, &place)? {
-                    let page = member.wrapping_sub(link.offset);
+                    let page = member.wrapping_sub(link);
                     let Some(index) = frames.index_of_page(page) else {
                         return Err(running.memory.damaged(
                             &place,
@@ -246,13 +288,21 @@ fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64
                             "a struct page",
                         ));
                     };
-                    let count = 1u64 << (list / types).min(MAX_ORDER);
-                    pages.extend((0..count).map(|offset| (frames.first + index + offset) * PAGE));
+                    pages.extend((0..1u64 << order).map(|offset| (frames.first + index + offset) * PAGE));
                 }
             }
         }
     }
     Ok(pages)
+}
+
+/// Returns the order of the blocks on a list of a processor (`pindex_to_order` in `mm/page_alloc.c`). There is a list for
+/// each order and type of mobility, then with `CONFIG_TRANSPARENT_HUGEPAGE` two for huge pages.
+fn order_of_list(list: u64, types: u64) -> u64 {
+    match list / types.max(1) {
+        order if order <= COSTLY_ORDER => order,
+        _ => HUGE_ORDER,
+    }
 }
 
 /// Returns the owner of a page without a type, if the page itself names it.
@@ -273,8 +323,16 @@ fn other_owner(
         return Ok(None);
     }
     // A page in use by the kernel may have another value here, which then points to no file.
-    let name = files.entry(mapping).or_insert_with(|| file_system(running, mapping).ok());
-    Ok(name.clone().map(|name| (Kind::Files, name)))
+    if let Some(name) = files.get(&mapping) {
+        return Ok(name.clone().map(|name| (Kind::Files, name)));
+    }
+    let name = match file_system(running, mapping) {
+        Ok(name) => Some(name),
+        Err(Error::Damaged { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    files.insert(mapping, name.clone());
+    Ok(name.map(|name| (Kind::Files, name)))
 }
 
 /// Adds the page with an index to the last block, if both were allocated together, or as a new block.
@@ -292,7 +350,7 @@ fn add_block(
 ) -> Result<()> {
     let page = frames.page(index);
     let references = running.memory.field(page, reader.references)?;
-    let links = page.wrapping_add(reader.links.offset);
+    let links = page.wrapping_add(reader.links);
     let is_later = order == 0 && (references == 0 || running.memory.word(links)? == links);
     match blocks.last_mut() {
         Some(last)
@@ -308,9 +366,9 @@ fn add_block(
 /// Returns the type of the file system of a file's pages.
 fn file_system(running: &mut Running<'_>, mapping: u64) -> Result<String> {
     let host = running.member(mapping, "address_space", "host")?;
-    let inode_data = running.layouts.field("inode", "i_data")?;
+    let inode_data = running.layouts.offset("inode", "i_data")?;
     let super_block = running.member(host, "inode", "i_sb")?;
-    let own = host.wrapping_add(inode_data.offset);
+    let own = host.wrapping_add(inode_data);
     if own != mapping && running.member(host, "inode", "i_mapping")? != mapping {
         return Err(running.memory.damaged(
             "a file",
@@ -321,4 +379,15 @@ fn file_system(running: &mut Running<'_>, mapping: u64) -> Result<String> {
     let kind = running.member(super_block, "super_block", "s_type")?;
     let name = running.member(kind, "file_system_type", "name")?;
     running.memory.text(name, 64, "a type of file system")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_follow_the_lists_of_orders() {
+        let orders: Vec<u64> = (0..14).map(|list| order_of_list(list, 3)).collect();
+        assert_eq!(orders, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 10, 10]);
+    }
 }

@@ -34,7 +34,7 @@ pub fn owners(
     caches: &Caches,
     blocks: &[Block],
 ) -> Result<Vec<Option<(Kind, String)>>> {
-    let links = running.layouts.field("page", "lru")?.offset;
+    let links = running.layouts.offset("page", "lru")?;
     let mut targets: FxHashMap<u64, usize> = FxHashMap::default();
     for (number, block) in blocks.iter().enumerate().filter(|(_, block)| block.references > 0) {
         let page = frames.page(block.index);
@@ -81,7 +81,7 @@ fn search_variables(
         let mut bytes = vec![0; variable.size as usize];
         for copy in copies {
             // A symbol may be at an address that is not mapped, as those of 32-bit ARM's vectors are.
-            if !running.is_kept(frames, copy)? || running.memory.read(copy, &mut bytes).is_err() {
+            if !running.is_kept(frames, copy)? || !running.memory.try_read(copy, &mut bytes)? {
                 continue;
             }
             for number in words(&bytes).filter_map(|word| targets.get(&word)) {
@@ -101,14 +101,10 @@ fn search_slab(
     evidence: &mut [Evidence],
 ) -> Result<()> {
     let (cache, base) = (&caches.caches[slab.cache], running.memory.linear(slab.frame * PAGE));
-    let free = cache.free_objects(running, slab)?;
+    let free = caches.free_objects(running, slab)?;
     let mut bytes = vec![0; cache.size as usize];
-    for number in 0..slab.objects {
-        let address = base + number * cache.size;
-        if free.iter().any(|object| (address..address + cache.size).contains(object)) {
-            continue;
-        }
-        running.memory.read(address, &mut bytes)?;
+    for (number, _) in free.into_iter().enumerate().filter(|&(_, is_free)| !is_free) {
+        running.memory.read(base.wrapping_add(number as u64 * cache.size), &mut bytes)?;
         for target in words(&bytes).filter_map(|word| targets.get(&word)) {
             evidence[*target].caches.insert(slab.cache);
         }

@@ -4,7 +4,7 @@ use kcli::{Table, human};
 
 use crate::document::{Document, Kind, Owner};
 
-/// Returns the tables of a census: kinds, slab caches, and other owners.
+/// Returns the tables of a census: all owners, and then each slab cache.
 pub fn print(document: &Document) -> String {
     let memory = &document.memory;
     let kib = |bytes: u64| human(bytes / 1024);
@@ -14,12 +14,13 @@ pub fn print(document: &Document) -> String {
     };
     let mut text = format!("{}\n\n", document.kernel);
     let mut table = Table::new(["kind", "owner", "KiB"]);
-    for owner in document.owners.iter().filter(|owner| !is_cache(owner)) {
-        table.row([owner.kind.name().to_owned(), owner.name.clone(), kib(owner.bytes)]);
-    }
-    let caches: Vec<&Owner> = document.owners.iter().filter(|owner| is_cache(owner)).collect();
+    let (caches, others): (Vec<&Owner>, Vec<&Owner>) =
+        document.owners.iter().partition(|owner| is_cache(owner));
     let bytes: u64 = caches.iter().map(|owner| owner.bytes).sum();
-    table.row([Kind::Slab.name().to_owned(), format!("{} caches", caches.len()), kib(bytes)]);
+    table.row([Kind::Slab.to_string(), format!("{} caches", caches.len()), kib(bytes)]);
+    for owner in others {
+        table.row([owner.kind.to_string(), owner.name.clone(), kib(owner.bytes)]);
+    }
     text += &table.to_string();
     let mut table = Table::new(["slab cache", "size", "objects", "used", "pages", "KiB", "merged"]);
     for owner in caches {

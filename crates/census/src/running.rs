@@ -36,7 +36,7 @@ pub struct Frames {
 impl Frames {
     /// Returns the address of the `struct page` of the page frame with this index.
     pub fn page(&self, index: u64) -> u64 {
-        self.map.wrapping_add(index * self.size)
+        self.map.wrapping_add(index.wrapping_mul(self.size))
     }
 
     /// Returns the index of the page frame whose `struct page` is at an address.
@@ -98,7 +98,8 @@ impl Running<'_> {
             problem: problem.into(),
             advice: "census supports kernels with CONFIG_FLATMEM and page tables of two levels",
         };
-        if self.layouts.optional_field("pglist_data", "node_mem_map").is_none() {
+        self.layouts.structure("pglist_data")?;
+        if !self.layouts.has("pglist_data", "node_mem_map") {
             return Err(unsupported("a kernel with CONFIG_SPARSEMEM"));
         }
         if self.layouts.size("phys_addr_t")? != 4 {
@@ -111,7 +112,7 @@ impl Running<'_> {
             map: self.member(node, "pglist_data", "node_mem_map")?,
             size: self.layouts.size("page")?,
         };
-        if frames.count == 0 || frames.first + frames.count > 1 << 20 {
+        if frames.count == 0 || frames.first.saturating_add(frames.count) > 1 << 20 {
             let problem = format!("{} page frames from frame {} on", frames.count, frames.first);
             return Err(self.memory.damaged("contig_page_data", problem, "at most 4 GiB of memory"));
         }

@@ -3,6 +3,8 @@
 //! `/proc/slabinfo` counts objects as used that are free in a slab of a processor; [`Cache::active`] does so too,
 //! [`Cache::used`] does not. The sources are `get_slabinfo` and `count_partial` in `mm/slub.c`.
 
+mod free;
+
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::error::Result;
@@ -12,6 +14,10 @@ use crate::running::{Frames, Running};
 
 /// Maximum number of caches.
 const MAX_CACHES: u64 = 1 << 16;
+
+/// Maximum number of pages of a slab: SLUB takes no larger blocks than the page allocator has (`MAX_PAGE_ORDER`, at most
+/// 11 on 32-bit ARM).
+const MAX_SLAB: u64 = 1 << 11;
 
 /// Maximum length of the name of a cache, in bytes.
 const MAX_NAME: u64 = 256;
@@ -61,9 +67,11 @@ pub struct Caches {
     pub caches: Vec<Cache>,
     /// Number of pages of slabs whose cache is not in the list.
     pub unlisted: u64,
-    /// The slabs.
+    /// The slabs, by ascending page frame.
     pub slabs: Vec<Slab>,
     indices: FxHashMap<u64, usize>,
+    /// The free objects that their slabs count as used: the address of the `struct slab`, and the object's number.
+    kept: FxHashSet<(u64, u64)>,
     slab_cache: Field,
     inuse: Field,
     objects: Field,
@@ -76,7 +84,7 @@ impl Caches {
     /// If the core contradicts itself or lacks a part.
     pub fn read(running: &mut Running<'_>) -> Result<Caches> {
         let layouts = running.layouts;
-        let list = layouts.field("kmem_cache", "list")?;
+        let list = layouts.offset("kmem_cache", "list")?;
         let head = running.symbol("slab_caches")?;
         let members = running.memory.list(head, MAX_CACHES, "the list slab_caches")?;
         let mut caches = Caches {
@@ -84,12 +92,13 @@ impl Caches {
             unlisted: 0,
             slabs: Vec::new(),
             indices: FxHashMap::default(),
+            kept: FxHashSet::default(),
             slab_cache: layouts.field("slab", "slab_cache")?,
             inuse: layouts.field("slab", "inuse")?,
             objects: layouts.field("slab", "objects")?,
         };
         for member in members {
-            let address = member.wrapping_sub(list.offset);
+            let address = member.wrapping_sub(list);
             let place = format!("the slab cache at {address:#x}");
             let name = running.member(address, "kmem_cache", "name")?;
             let cache = Cache {
@@ -127,7 +136,8 @@ impl Caches {
         let (objects, used) =
             (running.memory.field(slab, self.objects)?, running.memory.field(slab, self.inuse)?);
         let cache = &mut self.caches[index];
-        if used > objects || objects == 0 || objects * cache.size > pages * PAGE {
+        let fits = objects.checked_mul(cache.size).is_some_and(|bytes| bytes <= pages * PAGE);
+        if used > objects || objects == 0 || pages > MAX_SLAB || !fits {
             let place = format!("the slab at {slab:#x} of the cache {}", cache.name);
             let problem =
                 format!("{used} of {objects} objects of {} bytes on {pages} pages are used", cache.size);
@@ -140,21 +150,32 @@ impl Caches {
         Ok(())
     }
 
+    /// Returns the number of pages of all slabs.
+    pub fn pages(&self) -> u64 {
+        self.unlisted + self.caches.iter().map(|cache| cache.pages).sum::<u64>()
+    }
+
     /// Completes the counts of objects, after all slabs were added, and finds the variables that point to caches.
     ///
     /// # Errors
     /// If the core contradicts itself or lacks a part.
     pub fn finish(&mut self, running: &mut Running<'_>, frames: &Frames) -> Result<()> {
-        for cache in &mut self.caches {
-            cache.active = cache.objects.saturating_sub(free_in_partial(running, frames, cache)?);
-            let kept = free_of_processors(running, cache)? + free_in_sheaves(running, frames, cache)?;
+        let mut seen = FxHashSet::default();
+        for index in 0..self.caches.len() {
+            let cache = &mut self.caches[index];
+            let nodes = free::nodes(running, cache, &mut seen)?;
+            let free = free::free_in_partial(running, frames, cache, &nodes)?;
+            cache.active = cache.objects.saturating_sub(free);
+            let kept = self.add_kept(running, frames, index, &nodes)?;
+            let cache = &mut self.caches[index];
             cache.used = cache.used.saturating_sub(kept);
         }
         let mut seen = FxHashSet::default();
         for variable in running.kernel.variables.iter().filter(|variable| variable.size == 4) {
             let (name, address) =
                 (&variable.name, variable.address.wrapping_add(running.slide) & 0xffff_ffff);
-            let Some(&index) = self.indices.get(&running.memory.word(address).unwrap_or(0)) else { continue };
+            let Some(value) = running.memory.try_word(address)? else { continue };
+            let Some(&index) = self.indices.get(&value) else { continue };
             if running.is_kept(frames, address)? && seen.insert(name) {
                 self.caches[index].variables.push(name.clone());
             }
@@ -162,135 +183,6 @@ impl Caches {
         self.caches.iter_mut().for_each(|cache| cache.variables.sort_unstable());
         Ok(())
     }
-}
-
-/// The parts of a cache for one memory node, by address; 0 if the node has none.
-#[derive(Clone, Copy)]
-struct Node {
-    /// The `struct kmem_cache_node`.
-    lists: u64,
-    /// The `struct node_barn`, since Linux 6.18.
-    barn: u64,
-}
-
-/// Returns the parts of a cache for each memory node.
-fn nodes(running: &mut Running<'_>, cache: &Cache) -> Result<Vec<Node>> {
-    let layouts = running.layouts;
-    let mut nodes = Vec::new();
-    if let Some(field) = layouts.optional_field("kmem_cache", "per_node") {
-        for number in 0..field.count {
-            let size = layouts.size("kmem_cache_per_node_ptrs")?;
-            let pointers = cache.address.wrapping_add(field.offset + number * size);
-            nodes.push(Node {
-                lists: running.member(pointers, "kmem_cache_per_node_ptrs", "node")?,
-                barn: running.member(pointers, "kmem_cache_per_node_ptrs", "barn")?,
-            });
-        }
-        return Ok(nodes);
-    }
-    let field = layouts.field("kmem_cache", "node")?;
-    for number in 0..field.count {
-        let lists = running.memory.word(cache.address.wrapping_add(field.offset + number * 4))?;
-        nodes.push(Node { lists, barn: 0 });
-    }
-    Ok(nodes)
-}
-
-/// Returns the number of free objects in the slabs on a cache's lists of partly used slabs.
-fn free_in_partial(running: &mut Running<'_>, frames: &Frames, cache: &Cache) -> Result<u64> {
-    let layouts = running.layouts;
-    let partial = layouts.field("kmem_cache_node", "partial")?;
-    let link = layouts.field("slab", "slab_list")?;
-    let (inuse, objects) = (layouts.field("slab", "inuse")?, layouts.field("slab", "objects")?);
-    let mut free = 0u64;
-    for node in nodes(running, cache)?.into_iter().filter(|node| node.lists != 0) {
-        let place = format!("the partly used slabs of the cache {}", cache.name);
-        for member in running.memory.list(node.lists.wrapping_add(partial.offset), frames.count, &place)? {
-            let slab = member.wrapping_sub(link.offset);
-            let all = running.memory.field(slab, objects)?;
-            free += all.saturating_sub(running.memory.field(slab, inuse)?);
-        }
-    }
-    Ok(free)
-}
-
-/// Returns the number of free objects in the arrays (sheaves) that processors and nodes keep since Linux 6.18. Their slabs
-/// count them as used. Objects that wait for readers (`kfree_rcu`) still are in use.
-fn free_in_sheaves(running: &mut Running<'_>, frames: &Frames, cache: &Cache) -> Result<u64> {
-    let Some(processors) = running.layouts.optional_field("kmem_cache", "cpu_sheaves") else { return Ok(0) };
-    let pointer = running.memory.field(cache.address, processors)?;
-    let mut free = 0u64;
-    for processor in if pointer == 0 { Vec::new() } else { running.per_cpu(pointer)? } {
-        for member in ["main", "spare"] {
-            let sheaf = running.member(processor, "slub_percpu_sheaves", member)?;
-            if sheaf != 0 {
-                free += running.member(sheaf, "slab_sheaf", "size")?;
-            }
-        }
-    }
-    let capacity = running.member(cache.address, "kmem_cache", "sheaf_capacity")?;
-    let full = running.layouts.field("node_barn", "sheaves_full")?;
-    for node in nodes(running, cache)?.into_iter().filter(|node| node.barn != 0) {
-        let place = format!("the full sheaves of the cache {}", cache.name);
-        let sheaves = running.memory.list(node.barn.wrapping_add(full.offset), frames.count, &place)?;
-        free += sheaves.len() as u64 * capacity;
-    }
-    Ok(free)
-}
-
-impl Cache {
-    /// Returns the addresses of the free objects on the list of a slab.
-    ///
-    /// # Errors
-    /// If the list is longer than the slab.
-    pub fn free_objects(&self, running: &mut Running<'_>, slab: &Slab) -> Result<Vec<u64>> {
-        let first = running.member(slab.address, "slab", "freelist")?;
-        self.free_list(running, first, slab.objects)
-    }
-
-    /// Returns the addresses of the objects on a list of free objects, at most `limit`.
-    fn free_list(&self, running: &mut Running<'_>, first: u64, limit: u64) -> Result<Vec<u64>> {
-        let offset = running.member(self.address, "kmem_cache", "offset")?;
-        // The pointers are disguised with CONFIG_SLAB_FREELIST_HARDENED (`freelist_ptr_decode` in `mm/slub.c`).
-        let secret = match running.layouts.optional_field("kmem_cache", "random") {
-            Some(field) => Some(running.memory.field(self.address, field)?),
-            None => None,
-        };
-        let mut objects = Vec::new();
-        let mut object = first;
-        while object != 0 {
-            if objects.len() as u64 == limit {
-                let place = format!("the free objects of the cache {}", self.name);
-                return Err(running.memory.damaged(
-                    &place,
-                    format!("more than {limit}"),
-                    "as many as the slab has",
-                ));
-            }
-            objects.push(object);
-            let at = object.wrapping_add(offset) & 0xffff_ffff;
-            object = running.memory.word(at)?;
-            if let Some(secret) = secret {
-                object ^= secret ^ u64::from((at as u32).swap_bytes());
-            }
-        }
-        Ok(objects)
-    }
-}
-
-/// Returns the number of free objects in the slabs from which processors allocate. Such a slab counts all of its objects
-/// as used.
-fn free_of_processors(running: &mut Running<'_>, cache: &Cache) -> Result<u64> {
-    let Some(processors) = running.layouts.optional_field("kmem_cache", "cpu_slab") else { return Ok(0) };
-    let pointer = running.memory.field(cache.address, processors)?;
-    let mut free = 0;
-    for processor in running.per_cpu(pointer)? {
-        let slab = running.member(processor, "kmem_cache_cpu", "slab")?;
-        let first = running.member(processor, "kmem_cache_cpu", "freelist")?;
-        let limit = if slab == 0 { 0 } else { running.member(slab, "slab", "objects")? };
-        free += cache.free_list(running, first, limit)?.len() as u64;
-    }
-    Ok(free)
 }
 
 #[cfg(test)]

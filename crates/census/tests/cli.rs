@@ -63,12 +63,26 @@ impl Miniature {
         MEMORY + usize::from_str_radix(&line[..8], 16).unwrap() - 0xc000_0000
     }
 
-    /// Writes the core with a word of a variable replaced, as `damaged`.
-    fn damage(&self, variable: &str, offset: usize, word: u32) {
+    /// Writes the core with words of variables replaced, as `damaged`.
+    fn damage(&self, words: &[(&str, usize, u32)]) {
         let mut core = fs::read(self.path("core")).unwrap();
-        let at = self.offset(variable) + offset;
-        core[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        for &(variable, offset, word) in words {
+            let at = self.offset(variable) + offset;
+            core[at..at + 4].copy_from_slice(&word.to_le_bytes());
+        }
         self.write("damaged", core);
+    }
+
+    /// Checks that the core with words of variables replaced is refused with an error that has some words.
+    fn refuses_damage(&self, damage: &[(&str, usize, u32)], words: &[&str]) {
+        self.damage(damage);
+        let all = [words, &["damaged: ", "expected ", "dump the memory of the machine again"]].concat();
+        self.refuses(&["core", "vmlinux", "damaged"], 2, &all);
+    }
+
+    /// Returns the address of a variable.
+    fn address(&self, variable: &str) -> u32 {
+        0xc000_0000 + (self.offset(variable) - MEMORY) as u32
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -170,14 +184,14 @@ fn other_kernels_and_other_files_are_refused() {
     miniature.write("zero", core(&[0; 1 << 16]));
     let refuse = |core: &str, words: &[&str]| miniature.refuses(&["core", "vmlinux", core], 2, words);
     refuse("headers", &["headers: not an ELF file"]);
-    refuse("short", &["short: it ends before"]);
+    refuse("short", &["short: it has 32810 bytes, but its headers describe 65620"]);
     refuse("text", &["text: not an ELF file; expected an ELF core"]);
     refuse("empty", &["empty: not an ELF file"]);
     refuse("vmlinux", &["vmlinux: an ELF file of type 2, not a core"]);
     refuse("zero", &["zero: of another kernel than vmlinux", "`Linux version 6.12.0", "give the vmlinux"]);
     miniature.refuses(&["core", "vmlinux", "absent"], 1, &["cannot read absent"]);
     miniature.refuses(&["core", "absent", "core"], 1, &["cannot read absent"]);
-    miniature.refuses(&["core", "core", "core"], 2, &["core"]);
+    miniature.refuses(&["core", "core", "core"], 2, &["core: this is a core dump", "expected vmlinux"]);
     miniature.refuses(&["core", "text", "core"], 2, &["text:", "not an ELF file"]);
 
     // The memory of a kernel of the same version, built again with another content, and of another version.
@@ -193,23 +207,104 @@ fn other_kernels_and_other_files_are_refused() {
         &["its memory has `Linux version 6.12.9 (census) #1 in miniature` and not `Linux version 6.12.0"],
     );
 
+    // The name of standard input.
+    refuse("-", &["-: an image of memory cannot come from a pipe; expected a file"]);
+
     // Without debugging information, and not where it was built.
     run(Command::new("strip").args(["-g", "vmlinux", "-o", "plain"]).current_dir(miniature.dir.path()));
     miniature.refuses(&["core", "plain", "core"], 2, &["not a kernel build directory"]);
+    // With debugging information that lacks the structures.
+    miniature.build("lines", &["-g1"]);
+    miniature.write("lines.core", core(&miniature.memory("lines")));
+    miniature.refuses(&["core", "lines", "lines.core"], 2, &["not a kernel build directory"]);
     run(Command::new("strip").args(["vmlinux", "-o", "stripped"]).current_dir(miniature.dir.path()));
     miniature.refuses(&["core", "stripped", "core"], 2, &["stripped:", "linux_banner"]);
-    assert!(!miniature.path("out.json").exists());
+}
+
+/// A core that ends in the middle of a page still has the bytes before, and one without the build ID is no other kernel.
+#[test]
+fn part_of_a_page_is_read() {
+    let miniature = Miniature::new();
+    let memory = miniature.memory("vmlinux");
+    let notes = run(Command::new("readelf").args(["-SW", "vmlinux"]).current_dir(miniature.dir.path()));
+    let notes = notes.lines().find(|line| line.contains(".notes")).unwrap();
+    let notes = notes.split_whitespace().find(|word| word.len() == 8 && word.starts_with('c')).unwrap();
+    let notes = usize::from_str_radix(notes, 16).unwrap() - 0xc000_0000;
+    miniature.write("without", core(&memory[..notes + 8]));
+    let words = ["without: the build ID of vmlinux", "not the memory with its build ID", "the whole memory"];
+    miniature.refuses(&["core", "vmlinux", "without"], 2, &words);
+    // All variables are there, but not the pages after them.
+    miniature.write("with", core(&memory[..notes + 0x40]));
+    miniature.refuses(&["core", "vmlinux", "with"], 2, &["with: memory at 0xc0005ffc", "does not hold it"]);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure() {
+    let miniature = Miniature::new();
+    let core = ["core", "vmlinux", "core", "--json", "-o"];
+    assert!(miniature.census(&[&core[..], &["census.json"]].concat()).status.success());
+    for line in [&core[..], &["diff", "census.json", "census.json", "-o"]] {
+        miniature.refuses(&[line, &["/dev/full"]].concat(), 1, &["/dev/full"]);
+    }
+    // A census on standard input.
+    let mut diff = Command::new(env!("CARGO_BIN_EXE_census"));
+    diff.args(["diff", "-", "census.json"]).current_dir(miniature.dir.path());
+    let output = diff.stdin(fs::File::open(miniature.path("census.json")).unwrap()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty());
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), 2);
+}
+
+/// A kernel that marks large `kmalloc` does not need to guess it from its counters.
+#[test]
+fn marked_large_kmalloc_is_not_guessed() {
+    let miniature = Miniature::new();
+    let mut counted = fs::read(miniature.path("core")).unwrap();
+    let at = miniature.offset("vm_node_stat");
+    counted[at..at + 4].copy_from_slice(&9u32.to_le_bytes());
+    // Page 10 becomes a compound page.
+    let at = miniature.offset("mem_map") + 10 * 32;
+    counted[at..at + 4].copy_from_slice(&(1u32 << 6).to_le_bytes());
+    counted[at + 32..at + 36].copy_from_slice(&1u32.to_le_bytes());
+    miniature.write("counted", &counted);
+    let table = |arguments: &[&str]| String::from_utf8(miniature.census(arguments).stdout).unwrap();
+    assert!(table(&["core", "vmlinux", "counted"]).contains("large kmalloc"));
+    miniature.build("marking", &["-DMARKING"]);
+    let mut marking = miniature.memory("marking");
+    let size = marking.len();
+    assert_eq!(size + MEMORY, counted.len());
+    marking[0x4000..].copy_from_slice(&counted[MEMORY + 0x4000..]);
+    let copy = |marking: &mut Vec<u8>, name: &str, length: usize| {
+        let at = miniature.offset(name);
+        marking[at - MEMORY..at - MEMORY + length].copy_from_slice(&counted[at..at + length]);
+    };
+    copy(&mut marking, "vm_node_stat", 8);
+    copy(&mut marking, "mem_map", 16 * 32);
+    miniature.write("marking.core", core(&marking));
+    let marked = table(&["core", "marking", "marking.core"]);
+    assert!(marked.contains("hash_table") && !marked.contains("large kmalloc"), "{marked}");
+}
+
+/// A type of a page wins over a mapping of the page, as a driver may map pages of files.
+#[test]
+fn mapped_page_keeps_its_own_type() {
+    let miniature = Miniature::new();
+    // The upper table's last entry refers to a table in page 15, which maps page 13 (a file) and page 9 (no type).
+    miniature.damage(&[
+        ("pages", 4096 + 1023 * 4, 0xf063),
+        ("pages", 11 * 4096, 0xd063),
+        ("pages", 11 * 4096 + 4, 0x9063),
+    ]);
+    let output = miniature.census(&["core", "vmlinux", "damaged"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert!(rows.contains(&vec!["files", "ext2", "4"]), "{table}");
+    assert!(rows.contains(&vec!["vmalloc", "mapped", "pages", "4"]), "{table}");
 }
 
 #[test]
 fn damage_is_named_with_its_place() {
     let miniature = Miniature::new();
-    let refuse = |(variable, offset, word): (&str, usize, u32), words: &[&str]| {
-        miniature.damage(variable, offset, word);
-        let all = [words, &["damaged: ", "expected ", "dump the memory of the machine again"]].concat();
-        miniature.refuses(&["core", "vmlinux", "damaged", "--json", "-o", "out.json"], 2, &all);
-        assert!(!miniature.path("out.json").exists());
-    };
+    let refuse = |damage: (&str, usize, u32), words: &[&str]| miniature.refuses_damage(&[damage], words);
     let slab = 4 * 32;
     refuse(("slab_caches", 0, 0x1234_5678), &["memory at 0x1234567c", "does not hold it"]);
     refuse(("slab_caches", 4, 0), &["the list slab_caches", "predecessor"]);
@@ -220,18 +315,51 @@ fn damage_is_named_with_its_place() {
         ("mem_map", slab + 20, 65 << 16 | 65),
         &["the cache small", "65 of 65 objects of 64 bytes on 1 pages"],
     );
-    refuse(("pages", 5 * 64, 0xc000_4000 + 5 * 64), &["the free objects of the cache small", "more than 64"]);
+    refuse(("pages", 5 * 64, 0xc000_4000 + 5 * 64), &["the free objects of the cache small", "free twice"]);
     refuse(("mem_map", 14 * 32 + 20, 9), &["page frame 14", "2 to the power of 9", "at most 2"]);
     refuse(("contig_page_data", 12, u32::MAX), &["contig_page_data", "4294967295 page frames"]);
     refuse(("init_task", 4, 0), &["memory at"]);
+    refuse(
+        ("init_task", 0, 0xc000_d000),
+        &["the stack of the task at", "begins at 0xc000d000 with 0x0", "0x57ac6e9d"],
+    );
+    refuse(("_totalram_pages", 0, 1), &["_totalram_pages: 1 pages, but 12 are not reserved"]);
+    refuse(("vm_zone_stat", 0, 100_000), &["vm_zone_stat: 100000 free pages, but 2 are free"]);
+    // An output file is written only for a whole core.
+    miniature.refuses(&["core", "vmlinux", "damaged", "--json", "-o", "out.json"], 2, &["vm_zone_stat"]);
+    assert!(!miniature.path("out.json").exists());
+}
+
+/// Two tasks with the same threads would count these twice, and many tasks with many threads would take all memory.
+#[test]
+fn threads_of_two_tasks_are_damage() {
+    let miniature = Miniature::new();
+    let (first, second) = (miniature.address("init_task") + 4, 0xc000_b004);
+    let signals = miniature.address("signals");
+    let task = 7 * 4096;
+    miniature.refuses_damage(
+        &[
+            ("init_task", 4, second),
+            ("init_task", 8, second),
+            ("pages", task + 4, first),
+            ("pages", task + 8, first),
+            ("pages", task + 28, signals),
+        ],
+        &["the threads of the task at 0xc000b000", "are also those of another task"],
+    );
+    // Two caches with the same lists of slabs.
+    let node = miniature.address("small_node");
+    miniature.refuses_damage(&[("large", 32, node)], &["the memory nodes of the cache large", "used twice"]);
 }
 
 /// Damage in any word is found, or has no effect; it takes neither long nor much memory.
 #[test]
 fn any_damaged_word_is_survived() {
     let miniature = Miniature::new();
-    let end = miniature.offset("pages") - 0x4000 + 0x400;
-    for (number, at) in (MEMORY..end).step_by(4).enumerate() {
+    // The headers of the core, and all variables, which are before the notes.
+    let end = miniature.offset("contig_page_data").max(miniature.offset("mem_map") + 16 * 32);
+    assert!(end > miniature.offset("slab_caches") && end > miniature.offset("signals"));
+    for (number, at) in (0..end).step_by(4).enumerate() {
         let mut core = fs::read(miniature.path("core")).unwrap();
         let word = [0, u32::MAX, 0xc000_0000, 0xc000_4004][number % 4];
         core[at..at + 4].copy_from_slice(&word.to_le_bytes());

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kbuild::{BuildCopy, Content, Make, check_output, cross_compile, existing_ancestor};
+use kbuild::{BuildCopy, Content, Make, check_output, existing_ancestor};
 use kcli::search::{self, Verdict};
 use kcli::{Failure, Output, Progress};
 use kelf::KernelBuild;
@@ -61,8 +61,7 @@ impl<'b> Trimmed<'b> {
         let progress = Progress::spinner("copying the build");
         let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Everything)?;
         drop(progress);
-        let prefix = tree.environment.get("CC").and_then(|compiler| cross_compile(compiler));
-        let make = Make::new(build, variables, copy, prefix)?;
+        let make = Make::new(build, variables, copy)?;
         let image = make.boot_image()?;
         let image = image.file_name().and_then(|name| name.to_str()).unwrap_or("vmlinux").to_owned();
         let mut targets = vec![image];

@@ -9,7 +9,7 @@
 
 use std::path::Path;
 
-use kelf::Dump;
+use kelf::{Dump, DumpError};
 use kplan::{Block, Counters, Run};
 use ktext::{KernelText, Place};
 
@@ -65,7 +65,12 @@ pub fn read(
         let problem = format!("it has no symbol {symbol}");
         return Err(refuse(&kernel.path, problem, &format!("the vmlinux that {map_path} was written for")));
     };
-    let mut memory = Dump::open(path, base)?;
+    let mut memory = Dump::open(path, base).map_err(|error| match error {
+        DumpError::Unusable { name, problem, expected } if base.is_none() => {
+            DumpError::Unusable { name, problem, expected: format!("{expected}; raw memory needs --base") }
+        }
+        error => error,
+    })?;
     check_code(&mut memory, kernel)?;
     let mut bytes = vec![0; blocks.len()];
     if !memory.read(address, kernel.physical_address(address), &mut bytes)? {

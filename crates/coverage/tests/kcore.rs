@@ -17,6 +17,8 @@ const BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
         [3222274183, 8, 1, 0, 8]],
     "counters": {"symbol": "counters", "blocks": [1, 4, 2]}}"#;
 
+const RAW: &str = "raw: not an ELF file; expected an ELF core (/proc/kcore, or QEMU's dump-guest-memory); raw memory \
+                   needs --base";
 const RAN: [&str; 2] = ["start_kernel 0+57", "half 0+11"];
 
 #[test]
@@ -52,11 +54,11 @@ fn dumps_that_do_not_fit_are_refused() {
     traced.write("short", &dump[..1 << 16]);
     traced.write("headers", &dump[..100]);
     traced.write("text", "hello");
-    refused(&kcore("vmlinux", &["raw"]), 2, "raw: not an ELF file; expected an ELF core");
+    refused(&kcore("vmlinux", &["raw"]), 2, RAW);
     refused(&kcore("vmlinux", &["vmlinux"]), 2, "vmlinux: an ELF file of type 2, not a core");
     refused(&kcore("vmlinux", &["text"]), 2, "text: not an ELF file");
     refused(&kcore("vmlinux", &["headers"]), 2, "headers: its program headers cannot be read");
-    refused(&kcore("vmlinux", &["short"]), 2, "short: it ends before");
+    refused(&kcore("vmlinux", &["short"]), 2, "short: it has 65536 bytes, but its headers describe");
     refused(&kcore("vmlinux", &["missing"]), 1, "cannot read missing");
     refused(
         &kcore("vmlinux", &["raw", "--base", "0x800000"]),

@@ -12,5 +12,5 @@ mod output;
 
 pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit, recorded_command};
 pub use copy::{BuildCopy, Content};
-pub use make::{Make, cross_compile, parse_variable, run};
+pub use make::{Make, parse_variable, run};
 pub use output::{check_apart, check_output, existing_ancestor};

@@ -12,6 +12,7 @@ use kelf::archive::{Archive, MemberContent};
 use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
+use crate::compiler::KernelCompiler;
 use crate::copy::{BuildCopy, Content};
 
 /// Environment variables that would change make's directory or output. A build that runs this command exports some of
@@ -44,7 +45,8 @@ pub struct Make<'b> {
 }
 
 impl<'b> Make<'b> {
-    /// Prepares calls of make with the user's `variables`. The compiler's prefix is the variable CROSS_COMPILE.
+    /// Prepares calls of make with the user's `variables`. The prefix of the recorded compiler is the variable
+    /// CROSS_COMPILE.
     ///
     /// # Errors
     /// If an archive of the build cannot be read.
@@ -52,10 +54,11 @@ impl<'b> Make<'b> {
         build: &'b KernelBuild,
         variables: &'b [String],
         copy: BuildCopy,
-        prefix: Option<&str>,
     ) -> Result<Make<'b>, Failure> {
         let mut recorded = recorded_identity(&build.dir);
         // With CC=PREFIXgcc alone, the other tools have no prefix.
+        let compiler = KernelCompiler::of(build).ok();
+        let prefix = compiler.as_ref().and_then(KernelCompiler::prefix);
         let prefix = prefix.filter(|prefix| archived_by(build, &format!("{prefix}ar")));
         recorded.extend(prefix.map(|prefix| ("CROSS_COMPILE", prefix.to_owned())));
         let inputs = match copy.content {
@@ -242,12 +245,6 @@ fn archived_by(build: &KernelBuild, program: &str) -> bool {
     record.split_whitespace().any(|word| word == program)
 }
 
-/// Returns the variable CROSS_COMPILE for a compiler: the part of its name before `gcc`. `None` for the compiler of this
-/// machine, and for others.
-pub fn cross_compile(compiler: &str) -> Option<&str> {
-    compiler.strip_suffix("gcc").filter(|prefix| prefix.ends_with('-'))
-}
-
 /// Runs a command that has to succeed. `what` describes it.
 ///
 /// # Errors
@@ -287,11 +284,5 @@ mod tests {
         for option in ["-s", "--eval=x", "vmlinux", "=x", ""] {
             assert!(parse_variable(option).is_err(), "{option}");
         }
-    }
-
-    #[test]
-    fn prefix_of_a_cross_compiler() {
-        assert_eq!(cross_compile("arm-linux-gnueabihf-gcc"), Some("arm-linux-gnueabihf-"));
-        assert!(cross_compile("gcc").is_none() && cross_compile("clang").is_none());
     }
 }

@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use goblin::container::{Container, Ctx, Endian};
@@ -47,6 +48,16 @@ pub struct Dump {
     name: String,
     file: File,
     ranges: Vec<DumpedRange>,
+    by_address: Vec<Segment>,
+    by_physical: Vec<Segment>,
+}
+
+/// A part of the file, by the address of its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    start: u64,
+    size: u64,
+    offset: u64,
 }
 
 /// A range of memory, and its place in the file.
@@ -67,7 +78,21 @@ impl Dump {
     pub fn open(path: &Path, base: Option<u64>) -> Result<Dump, DumpError> {
         let name = &path.display().to_string();
         let failed = |source| DumpError::Read { name: name.into(), source };
-        let mut file = File::open(path).map_err(failed)?;
+        let pipe = || DumpError::Unusable {
+            name: name.into(),
+            problem: "an image of memory cannot come from a pipe".into(),
+            expected: "a file, because it is not read in order".into(),
+        };
+        let mut file = match File::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path == Path::new("-") => {
+                return Err(pipe());
+            }
+            file => file.map_err(failed)?,
+        };
+        let kind = file.metadata().map_err(failed)?;
+        if kind.file_type().is_fifo() || kind.file_type().is_socket() {
+            return Err(pipe());
+        }
         let ranges = match base {
             Some(physical) => {
                 let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
@@ -75,7 +100,19 @@ impl Dump {
             }
             None => ranges(&mut file, name)?,
         };
-        Ok(Dump { name: name.into(), file, ranges })
+        // The length of a file in /proc means nothing.
+        let end = ranges.iter().map(|range| range.offset.saturating_add(range.size)).max().unwrap_or(0);
+        if kind.is_file() && !path.starts_with("/proc") && kind.len() < end {
+            return Err(DumpError::Unusable {
+                name: name.into(),
+                problem: format!("it has {} bytes, but its headers describe {end}", kind.len()),
+                expected: "a dump that was not cut off".into(),
+            });
+        }
+        let by_address = segments(ranges.iter().filter_map(|range| Some((range.address?, range))));
+        let physical = ranges.iter().filter(|range| range.is_physical());
+        let by_physical = segments(physical.map(|range| (range.physical, range)));
+        Ok(Dump { name: name.into(), file, ranges, by_address, by_physical })
     }
 
     /// Returns the name of the file.
@@ -102,9 +139,10 @@ impl Dump {
     /// # Errors
     /// If the file cannot be read, or ends before them.
     pub fn read_physical(&mut self, physical: u64, bytes: &mut [u8]) -> Result<bool, DumpError> {
-        let size = bytes.len() as u64;
-        let offset = self.ranges.iter().find_map(|range| range.offset_of(range.physical, physical, size));
-        self.read_at(offset, bytes)
+        match parts(&self.by_physical, physical, bytes.len()) {
+            Some(parts) => self.read_parts(parts, bytes),
+            None => Ok(false),
+        }
     }
 
     /// Fills `bytes` from the virtual address `address`, or else from the physical address `physical`. Returns whether
@@ -113,27 +151,32 @@ impl Dump {
     /// # Errors
     /// If the file cannot be read, or ends before them.
     pub fn read(&mut self, address: u64, physical: u64, bytes: &mut [u8]) -> Result<bool, DumpError> {
-        let size = bytes.len() as u64;
-        let by_address = self.ranges.iter().find_map(|range| range.offset_of(range.address?, address, size));
-        let by_physical =
-            || self.ranges.iter().find_map(|range| range.offset_of(range.physical, physical, size));
-        let offset = by_address.or_else(by_physical);
-        self.read_at(offset, bytes)
+        match parts(&self.by_address, address, bytes.len()) {
+            Some(parts) => self.read_parts(parts, bytes),
+            None => self.read_physical(physical, bytes),
+        }
     }
 
-    /// Fills `bytes` from an offset of the file, if there is one.
-    fn read_at(&mut self, offset: Option<u64>, bytes: &mut [u8]) -> Result<bool, DumpError> {
-        let (Some(offset), size) = (offset, bytes.len()) else { return Ok(false) };
-        let result = self.file.seek(SeekFrom::Start(offset)).and_then(|_| self.file.read_exact(bytes));
-        match result {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(DumpError::Unusable {
-                name: self.name.clone(),
-                problem: format!("it ends before the {size} bytes at offset {offset}"),
-                expected: "a dump that was not cut off".into(),
-            }),
-            Err(source) => Err(DumpError::Read { name: self.name.clone(), source }),
+    /// Fills `bytes` from parts of the file, each an offset and a number of bytes.
+    fn read_parts(&mut self, parts: Vec<(u64, usize)>, bytes: &mut [u8]) -> Result<bool, DumpError> {
+        let mut rest = bytes;
+        for (offset, size) in parts {
+            let (part, after) = rest.split_at_mut(size);
+            let result = self.file.seek(SeekFrom::Start(offset)).and_then(|_| self.file.read_exact(part));
+            match result {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    return Err(DumpError::Unusable {
+                        name: self.name.clone(),
+                        problem: format!("it ends before the {size} bytes at offset {offset}"),
+                        expected: "a dump that was not cut off".into(),
+                    });
+                }
+                Err(source) => return Err(DumpError::Read { name: self.name.clone(), source }),
+            }
+            rest = after;
         }
+        Ok(true)
     }
 }
 
@@ -142,13 +185,41 @@ impl DumpedRange {
     fn is_physical(&self) -> bool {
         self.physical != u64::MAX && self.physical != u64::from(u32::MAX)
     }
+}
 
-    /// Returns the offset in the file of `size` bytes at the address `wanted`, if the range, which begins at `start`,
-    /// contains them.
-    fn offset_of(&self, start: u64, wanted: u64, size: u64) -> Option<u64> {
-        let skip = wanted.checked_sub(start)?;
-        (skip.checked_add(size)? <= self.size).then(|| self.offset.checked_add(skip))?
+/// Returns the parts of the file by ascending address. Where ranges overlap, the first one counts.
+fn segments<'a>(ranges: impl Iterator<Item = (u64, &'a DumpedRange)>) -> Vec<Segment> {
+    let mut sorted: Vec<(u64, &DumpedRange)> = ranges.collect();
+    sorted.sort_by_key(|&(start, _)| start);
+    let mut segments: Vec<Segment> = Vec::new();
+    let mut covered = 0;
+    for (start, range) in sorted {
+        let end = start.saturating_add(range.size);
+        let first = start.max(covered);
+        if let (true, Some(offset)) = (first < end, range.offset.checked_add(first - start)) {
+            segments.push(Segment { start: first, size: end - first, offset });
+            covered = end;
+        }
     }
+    segments
+}
+
+/// Returns the places in the file of `size` bytes from an address on, as offsets and numbers of bytes; `None` if the file
+/// lacks one.
+fn parts(segments: &[Segment], address: u64, size: usize) -> Option<Vec<(u64, usize)>> {
+    let mut parts = Vec::new();
+    let (mut at, mut missing) = (address, size);
+    let mut next = segments.partition_point(|segment| segment.start <= address).checked_sub(1)?;
+    while missing > 0 {
+        let segment = segments.get(next)?;
+        let skip = at.checked_sub(segment.start)?;
+        let part = segment.size.checked_sub(skip).filter(|&rest| rest > 0)?.min(missing as u64);
+        parts.push((segment.offset.checked_add(skip)?, part as usize));
+        missing -= part as usize;
+        at = at.checked_add(part)?;
+        next += 1;
+    }
+    Some(parts)
 }
 
 /// The ranges of memory in an ELF core.
@@ -156,7 +227,7 @@ fn ranges(file: &mut File, name: &str) -> Result<Vec<DumpedRange>, DumpError> {
     let wrong = |problem: String| DumpError::Unusable {
         name: name.into(),
         problem,
-        expected: "an ELF core (/proc/kcore, or QEMU's dump-guest-memory; raw memory needs --base)".into(),
+        expected: "an ELF core (/proc/kcore, or QEMU's dump-guest-memory)".into(),
     };
     // Reads at most the head of the core, because /proc/kcore has no length.
     let mut head = Vec::new();
@@ -194,4 +265,26 @@ fn ranges(file: &mut File, name: &str) -> Result<Vec<DumpedRange>, DumpError> {
         offset: header.p_offset,
     });
     Ok(stored.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn overlapping_and_adjacent_ranges_are_read() {
+        let range = |physical, size, offset| DumpedRange { address: None, physical, size, offset };
+        let ranges =
+            [range(0x3000, 0x800, 0x900), range(0x1000, 0x2000, 0x100), range(0x2000, 0x1800, 0x4000)];
+        let segments = segments(ranges.iter().map(|range| (range.physical, range)));
+        let expected = [(0x1000, 0x2000, 0x100), (0x3000, 0x800, 0x5000)];
+        assert_eq!(segments, expected.map(|(start, size, offset)| Segment { start, size, offset }));
+        assert_eq!(parts(&segments, 0x2ff0, 0x20), Some(vec![(0x20f0, 0x10), (0x5000, 0x10)]));
+        assert_eq!(parts(&segments, 0x37f0, 0x10), Some(vec![(0x57f0, 0x10)]));
+        assert_eq!(parts(&segments, 0x37f0, 0x11), None);
+        assert_eq!(parts(&segments, 0xfff, 1), None);
+        assert_eq!(parts(&segments, 0x3800, 1), None);
+        let last = [Segment { start: u64::MAX - 3, size: 3, offset: u64::MAX - 1 }];
+        assert_eq!(parts(&last, u64::MAX - 1, 1), None);
+    }
 }

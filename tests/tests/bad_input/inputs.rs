@@ -59,6 +59,32 @@ const PLANS: &[(&str, &str)] = &[
     ("bad.bconf", "kernel {\n = 1\n}\n"),
 ];
 
+/// Creates a kernel in miniature with its memory (`fixtures/census`), and two censuses with many owners.
+pub fn census(dir: &Path) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/census/kernel");
+    let dir = &dir.join("census");
+    fs::create_dir(dir).expect("a directory");
+    let flags = ["-m32", "-g", "-ffreestanding", "-fno-pic", "-fno-eliminate-unused-debug-types", "-c"];
+    let compile = Run::new("i686-linux-gnu-gcc").dir(dir).args(flags);
+    compile.arg(source.with_extension("c")).args(["-o", "kernel.o"]).succeed();
+    let flags = ["-m", "elf_i386", "--no-warn-rwx-segments", "--build-id", "kernel.o", "-o", "vmlinux", "-T"];
+    Run::new("i686-linux-gnu-ld").dir(dir).args(flags).arg(source.with_extension("lds")).succeed();
+    let mut core = read(dir, "vmlinux");
+    core[E_TYPE] = ET_CORE;
+    write(dir, "core", &core);
+    for (name, bytes) in [("before.json", 4096), ("after.json", 8192)] {
+        let owner = |number| format!("{{\"kind\": \"files\", \"name\": \"{number}\", \"bytes\": {bytes}}}");
+        let owners: Vec<String> = (0..10_000).map(owner).collect();
+        let memory = "{\"total\": 0, \"free\": 0, \"slab\": 0, \"explained\": 0}";
+        let text = format!(
+            "{{\"schema\": \"kshrink-census/1\", \"kernel\": \"\", \"core\": \"\", \"page_size\": 4096,
+            \"memory\": {memory}, \"owners\": [{}]}}",
+            owners.join(", ")
+        );
+        write(dir, name, text.as_bytes());
+    }
+}
+
 /// Objects, archives and programs.
 pub fn objects(dir: &Path) {
     let compile = |name: &str, source: &str| {

@@ -406,6 +406,9 @@ const PRINTING: &[&str] = &[
     "kcfg build/vmlinux",
     "kcfg build/vmlinux --dot",
     "kcfg build/vmlinux --summary",
+    "census core census/vmlinux census/core",
+    "census core census/vmlinux census/core --json",
+    "census diff census/before.json census/after.json",
     "kelf size build/vmlinux",
     "kelf size --json build/vmlinux",
     "syscall-scan program",
@@ -441,6 +444,7 @@ fn closed_pipes() {
     recipe("install.sh", &["programs"]);
     let dir = directory();
     inputs::objects(dir.path());
+    inputs::census(dir.path());
     symlink(recipe("kernels/build.sh", &["web-i386"]), dir.path().join("build")).expect("a link");
     for line in PRINTING {
         check_closed_pipe(dir.path(), line);

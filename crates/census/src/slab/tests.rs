@@ -15,15 +15,17 @@ const NAME: u64 = START + 0x340;
 /// The array of `struct page`: one for each page.
 const PAGES: u64 = START + 0x400;
 
+/// Adds members, each of one word, to a structure.
+fn add(layouts: &mut Layouts, name: &str, size: u64, fields: &[(&str, u64)]) {
+    let structure =
+        layouts.types.entry(name.to_owned()).or_insert(Structure { size, ..Structure::default() });
+    for &(field, offset) in fields {
+        structure.fields.insert(field.to_owned(), Field { offset, size: 4, count: 1, bits: None });
+    }
+}
+
 fn layouts(hardened: bool) -> Layouts {
     let mut layouts = Layouts::default();
-    let mut add = |name: &str, size, fields: &[(&str, u64)]| {
-        let word = |&(name, offset): &(&str, u64)| {
-            (name.to_owned(), Field { offset, size: 4, count: 1, bits: None })
-        };
-        let fields = fields.iter().map(word).collect();
-        layouts.types.insert(name.to_owned(), Structure { size, fields });
-    };
     let cache = [
         ("list", 0),
         ("name", 8),
@@ -34,9 +36,9 @@ fn layouts(hardened: bool) -> Layouts {
         ("node", 28),
         ("random", 32),
     ];
-    add("kmem_cache", 36, &cache[..if hardened { 8 } else { 7 }]);
-    add("kmem_cache_node", 8, &[("partial", 0)]);
-    add("slab", 32, &[("slab_cache", 4), ("slab_list", 8), ("freelist", 16)]);
+    add(&mut layouts, "kmem_cache", 36, &cache[..if hardened { 8 } else { 7 }]);
+    add(&mut layouts, "kmem_cache_node", 8, &[("partial", 0)]);
+    add(&mut layouts, "slab", 32, &[("slab_cache", 4), ("slab_list", 8), ("freelist", 16)]);
     let bits = |bits| Field { offset: 20, size: 4, count: 1, bits: Some(bits) };
     let slab = layouts.types.get_mut("slab").unwrap();
     slab.fields.insert("inuse".into(), bits((0, 16)));
@@ -63,8 +65,8 @@ fn memory(used: u64) -> Pages {
     pages
 }
 
-/// Walks the two slabs, and returns the caches and the free objects of the first slab.
-fn walk(pages: &mut Pages, layouts: &Layouts) -> Result<(Caches, Vec<u64>)> {
+/// Walks the two slabs, and returns the caches and, for each object of each slab, whether it is free.
+fn walk(pages: &mut Pages, layouts: &Layouts) -> Result<(Caches, Vec<Vec<bool>>)> {
     let kernel = Kernel::with_symbols(&[("slab_caches", HEAD)]);
     let mut running = Running { kernel: &kernel, layouts, memory: Memory::new(pages, START), slide: 0 };
     let frames = Frames { first: 0, count: 3, map: PAGES, size: 32 };
@@ -72,7 +74,8 @@ fn walk(pages: &mut Pages, layouts: &Layouts) -> Result<(Caches, Vec<u64>)> {
     caches.add(&mut running, frames.page(1), 1, 1)?;
     caches.add(&mut running, frames.page(2), 2, 1)?;
     caches.finish(&mut running, &frames)?;
-    let free = caches.caches[0].free_objects(&mut running, &caches.slabs[0])?;
+    let free =
+        caches.slabs.iter().map(|slab| caches.free_objects(&mut running, slab)).collect::<Result<_>>()?;
     Ok((caches, free))
 }
 
@@ -88,7 +91,7 @@ fn objects_of_slabs_are_counted() {
     let all: Vec<_> = caches.caches.iter().map(figures).collect();
     assert_eq!(all, [(1024, 2, 1, 4, 2, 2), (2048, 0, 1, 2, 2, 2)]);
     assert_eq!(caches.caches[0].name, "name");
-    assert_eq!(free, [START + PAGE + 3 * 1024, START + PAGE + 1024]);
+    assert_eq!(free, [vec![false, true, false, true], vec![false, false]]);
     assert_eq!(caches.unlisted, 0);
 }
 
@@ -102,7 +105,7 @@ fn disguised_pointers_are_followed() {
     let last = START + PAGE + 1024 + 8;
     pages.write(last, &[disguise(0, last)]);
     let (_, free) = walk(&mut pages, &layouts(true)).unwrap();
-    assert_eq!(free, [START + PAGE + 3 * 1024, START + PAGE + 1024]);
+    assert_eq!(free[0], [false, true, false, true]);
 }
 
 #[test]
@@ -129,9 +132,63 @@ fn impossible_counts_are_damage() {
     // A free object that follows itself.
     let mut pages = memory(2);
     pages.write(START + PAGE + 1024 + 8, &[START + PAGE + 1024]);
-    assert!(error(&mut pages).contains("the free objects of the cache name: more than 4"));
+    assert!(error(&mut pages).contains("the free objects of the cache name: 0xc0001400 is free twice"));
+    // A free object of another slab.
+    let mut pages = memory(2);
+    pages.write(START + PAGE + 3 * 1024 + 8, &[START + 2 * PAGE]);
+    assert!(error(&mut pages).contains("the free objects of the cache name: 0xc0002000 is not in the slab"));
+    // Two caches with the same list of partly used slabs.
+    let mut pages = memory(2);
+    pages.write(CACHES[1] + 28, &[NODES[0]]);
+    assert!(error(&mut pages).contains("the lists at 0xc0000300 are used twice"));
     // A list of partly used slabs that leads to another cache's.
     let mut pages = memory(2);
     pages.write(NODES[1], &[PAGES + 32 + 8]);
     assert!(error(&mut pages).contains("the partly used slabs of the cache name: "));
+}
+
+/// The object that a processor's list has is free, also if its slab counts it as used.
+#[test]
+fn free_objects_of_processors_are_not_used() {
+    let mut layouts = layouts(false);
+    add(&mut layouts, "kmem_cache", 40, &[("cpu_slab", 36)]);
+    add(&mut layouts, "kmem_cache_cpu", 4, &[("freelist", 0)]);
+    let (processors, object) = (START + 0x380, START + 2 * PAGE + 2048);
+    let mut pages = memory(2);
+    pages.write(CACHES[0] + 36, &[processors + 4]);
+    pages.write(CACHES[1] + 36, &[processors]);
+    pages.write(processors, &[object]);
+    let (caches, free) = walk(&mut pages, &layouts).unwrap();
+    assert_eq!((caches.caches[1].used, caches.caches[1].active), (1, 2));
+    assert_eq!(free, [vec![false, true, false, true], vec![false, true]]);
+    // An object that follows itself, and one of another cache.
+    pages.write(object, &[object]);
+    let error = walk(&mut pages, &layouts).unwrap_err().to_string();
+    assert!(error.contains("0xc0002800 is free twice"), "{error}");
+    pages.write(processors, &[START + PAGE]);
+    let error = walk(&mut pages, &layouts).unwrap_err().to_string();
+    assert!(error.contains("0xc0001000 is in none of its slabs"), "{error}");
+}
+
+#[test]
+fn free_objects_of_sheaves_are_not_used() {
+    let mut layouts = layouts(false);
+    add(&mut layouts, "kmem_cache", 40, &[("cpu_sheaves", 36)]);
+    add(&mut layouts, "slub_percpu_sheaves", 8, &[("main", 0), ("spare", 4)]);
+    add(&mut layouts, "slab_sheaf", 12, &[("barn_list", 0), ("size", 8)]);
+    // An array of unknown length.
+    let objects = Field { offset: 12, size: 0, count: 0, bits: None };
+    layouts.types.get_mut("slab_sheaf").unwrap().fields.insert("objects".into(), objects);
+    add(&mut layouts, "node_barn", 8, &[("sheaves_full", 0)]);
+    let (processor, sheaf) = (START + 0x380, START + 0x390);
+    let mut pages = memory(2);
+    pages.write(CACHES[1] + 36, &[processor]);
+    pages.write(processor, &[sheaf, 0]);
+    pages.write(sheaf, &[0, 0, 1, START + 2 * PAGE]);
+    let (caches, free) = walk(&mut pages, &layouts).unwrap();
+    assert_eq!((caches.caches[0].used, caches.caches[1].used), (2, 1));
+    assert_eq!(free[1], [true, false]);
+    pages.write(sheaf + 8, &[u64::from(u32::MAX)]);
+    let error = walk(&mut pages, &layouts).unwrap_err().to_string();
+    assert!(error.contains("0x0 is in none of its slabs"), "{error}");
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kbuild::{BuildCopy, Content, KernelCompiler, Make, existing_ancestor, run};
+use kbuild::{BuildCopy, Content, Make, existing_ancestor, run};
 use kcli::{Failure, Output};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
@@ -35,9 +35,7 @@ impl<'b> Staged<'b> {
     /// Copies the build directory to the place of `out`. `variables` are for make.
     pub fn copy(build: &'b KernelBuild, variables: &'b [String], out: &Path) -> Result<Staged<'b>, Failure> {
         let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Link)?;
-        let compiler = KernelCompiler::of(build).ok();
-        let prefix = compiler.as_ref().and_then(KernelCompiler::prefix);
-        let make = Make::new(build, variables, copy, prefix)?;
+        let make = Make::new(build, variables, copy)?;
         let boot_image = make.boot_image()?;
         Ok(Staged { build, make, boot_image })
     }

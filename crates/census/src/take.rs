@@ -1,4 +1,4 @@
-//! The census of a core.
+//! Takes the census of a core.
 
 use std::path::Path;
 
@@ -6,15 +6,18 @@ use kcli::{Failure, Progress};
 use kelf::Dump;
 
 use crate::document::{Document, Kind, Owner, SCHEMA, Sums};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layouts;
 use crate::locate::locate;
 use crate::memory::{Memory, PAGE};
-use crate::pages::{self, Block, LARGE_KMALLOC, PageCounts, Pages};
+use crate::pages::{self, Block, LARGE_KMALLOC, OFFLINE, PageCounts, Pages};
 use crate::references;
 use crate::running::Running;
 use crate::slab::{Cache, Caches};
+
+/// The difference, in pages, that is always allowed between free pages and the kernel's counter.
+const MAX_LATE: u64 = 256;
 
 /// Takes the census of the kernel `vmlinux` from a core.
 ///
@@ -25,12 +28,21 @@ pub fn census(vmlinux: &Path, core: &Path, progress: &Progress) -> Result<Docume
     let mut dump = Dump::open(core, None).map_err(Failure::of)?;
     let location = locate(&mut dump, &kernel).map_err(Failure::of)?;
     progress.message("reading layouts");
-    let layouts = Layouts::of_kernel(vmlinux, &bytes)?;
+    let own = Layouts::read(&kernel.path, &bytes).map_err(Failure::of)?;
     drop(bytes);
-    progress.message("counting pages");
-    let memory = Memory::new(&mut dump, location.linear);
-    let mut running = Running { kernel: &kernel, layouts: &layouts, memory, slide: location.slide };
-    let mut document = take(&mut running).map_err(Failure::of)?;
+    let mut take_with = |layouts: &Layouts| {
+        progress.message("counting pages");
+        let memory = Memory::new(&mut dump, location.linear);
+        take(&mut Running { kernel: &kernel, layouts, memory, slide: location.slide })
+    };
+    let mut document = match own.map(|layouts| take_with(&layouts)) {
+        // The compiler also has what reduced debugging information lacks.
+        None | Some(Err(Error::Layout { .. })) => {
+            progress.message("compiling layouts");
+            take_with(&Layouts::compile(vmlinux)?).map_err(Failure::of)?
+        }
+        Some(taken) => taken.map_err(Failure::of)?,
+    };
     document.core = core.display().to_string();
     Ok(document)
 }
@@ -41,15 +53,19 @@ fn take(running: &mut Running<'_>) -> Result<Document> {
     let mut caches = Caches::read(running)?;
     let Pages { mut counts, mut blocks } = pages::count(running, &frames, &mut caches)?;
     caches.finish(running, &frames)?;
+    let total = running.variable("_totalram_pages")?;
+    check_total(running, &counts, &caches, &blocks, total)?;
     let mut memory = Sums {
-        total: running.variable("_totalram_pages")? * PAGE,
+        total: total * PAGE,
         free: counter(running, "vm_zone_stat", "NR_FREE_PAGES")? * PAGE,
         slab: slab_counter(running)? * PAGE,
         explained: 0,
     };
-    let walked: u64 = caches.caches.iter().map(|cache| cache.pages).sum();
-    let counted = (memory.slab / PAGE).saturating_add_signed(slab_counted_by_processors(running)?);
-    take_large_kmalloc(&mut counts, &mut blocks, counted.saturating_sub(walked));
+    check_free(running, &counts, &memory)?;
+    if !running.layouts.constants.contains_key("PGTY_large_kmalloc") {
+        let counted = (memory.slab / PAGE).saturating_add_signed(slab_counted_by_processors(running)?);
+        take_large_kmalloc(&mut counts, &mut blocks, counted.saturating_sub(caches.pages()));
+    }
     for (block, owner) in blocks.iter().zip(references::owners(running, &frames, &caches, &blocks)?) {
         *counts.entry(owner.unwrap_or((Kind::Unknown, unknown_name(block).into()))).or_default() +=
             block.pages;
@@ -71,6 +87,39 @@ fn take(running: &mut Running<'_>) -> Result<Document> {
     })
 }
 
+/// Checks that all pages but the reserved ones are `MemTotal`. Pages that were given to the host are part of `MemTotal` if
+/// the driver may take them back when memory is short.
+fn check_total(
+    running: &Running<'_>,
+    counts: &PageCounts,
+    caches: &Caches,
+    blocks: &[Block],
+    total: u64,
+) -> Result<()> {
+    let managed = counts.iter().filter(|((kind, _), _)| *kind != Kind::Reserved).map(|(_, pages)| pages);
+    let blocks: u64 = blocks.iter().map(|block| block.pages).sum();
+    let found = managed.sum::<u64>() + caches.caches.iter().map(|cache| cache.pages).sum::<u64>() + blocks;
+    let given = counts.get(&(Kind::Reserved, OFFLINE.to_owned())).copied().unwrap_or(0);
+    if total == found || total == found + given {
+        return Ok(());
+    }
+    let problem = format!("{total} pages, but {found} are not reserved");
+    Err(running.memory.damaged("_totalram_pages", problem, "the same number"))
+}
+
+/// Checks that the number of free pages is near the kernel's counter. Processors count some pages later, and
+/// `/proc/kcore` changes while it is read.
+fn check_free(running: &Running<'_>, counts: &PageCounts, memory: &Sums) -> Result<()> {
+    let found =
+        counts.iter().filter(|((kind, _), _)| *kind == Kind::Free).map(|(_, pages)| pages).sum::<u64>();
+    let counted = memory.free / PAGE;
+    if found.abs_diff(counted) <= memory.total / PAGE / 16 + MAX_LATE {
+        return Ok(());
+    }
+    let problem = format!("{counted} free pages, but {found} are free");
+    Err(running.memory.damaged("vm_zone_stat", problem, "nearly the same number"))
+}
+
 fn owner_of(cache: Cache) -> Owner {
     Owner {
         objects: Some(cache.objects),
@@ -85,7 +134,7 @@ fn owner_of(cache: Cache) -> Owner {
 
 /// Reads a counter of pages from an array of counters; a negative one as 0, as the kernel does.
 fn counter(running: &mut Running<'_>, array: &str, item: &str) -> Result<u64> {
-    let address = running.symbol(array)?.wrapping_add(running.layouts.constant(item)? * 4);
+    let address = running.symbol(array)?.wrapping_add(running.layouts.constant(item)?.wrapping_mul(4));
     let value = running.memory.word(address)? as u32 as i32;
     Ok(value.max(0) as u64)
 }
@@ -104,16 +153,16 @@ fn slab_counter(running: &mut Running<'_>) -> Result<u64> {
 
 /// Returns the number of slab pages that processors have counted and not yet added to the counters; it may be negative.
 fn slab_counted_by_processors(running: &mut Running<'_>) -> Result<i64> {
-    let Some(field) = running.layouts.optional_field("pglist_data", "per_cpu_nodestats") else {
+    let Some(field) = running.layouts.optional_field("pglist_data", "per_cpu_nodestats")? else {
         return Ok(0);
     };
-    let differences = running.layouts.field("per_cpu_nodestat", "vm_node_stat_diff")?;
+    let differences = running.layouts.offset("per_cpu_nodestat", "vm_node_stat_diff")?;
     let node = running.symbol("contig_page_data")?;
     let pointer = running.memory.field(node, field)?;
-    let mut pages = 0;
+    let mut pages = 0i64;
     for processor in running.per_cpu(pointer)? {
         for item in SLAB_COUNTERS {
-            let offset = differences.offset + running.layouts.constant(item)?;
+            let offset = differences.wrapping_add(running.layouts.constant(item)?);
             let difference = running.memory.integer(processor.wrapping_add(offset), 1)? as u8 as i8;
             pages += i64::from(difference);
         }
@@ -126,7 +175,7 @@ fn slab_counted_by_processors(running: &mut Running<'_>) -> Result<i64> {
 /// compound pages with one reference. The others of these are unknown, because nothing distinguishes them.
 fn take_large_kmalloc(counts: &mut PageCounts, blocks: &mut Vec<Block>, pages: u64) {
     let large = (Kind::Slab, LARGE_KMALLOC.to_owned());
-    if pages == 0 || counts.contains_key(&large) {
+    if pages == 0 {
         return;
     }
     let is_candidate = |block: &Block| block.is_compound && block.references == 1;
@@ -150,5 +199,24 @@ fn unknown_name(block: &Block) -> &'static str {
         Block { references: 0, .. } => "pages without references",
         Block { pages: 1, .. } => "single pages",
         _ => "blocks of pages",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_kmalloc_is_among_compound_pages() {
+        let block = |index, is_compound, references| Block { index, pages: 4, is_compound, references };
+        let all = [block(0, true, 1), block(4, false, 1), block(8, true, 1), block(12, true, 2)];
+        let taken = |pages| {
+            let (mut counts, mut blocks) = (PageCounts::new(), all.to_vec());
+            take_large_kmalloc(&mut counts, &mut blocks, pages);
+            (counts.into_values().collect::<Vec<_>>(), blocks.len())
+        };
+        assert_eq!(taken(0), (vec![], 4));
+        assert_eq!(taken(3), (vec![3, 5], 2));
+        assert_eq!(taken(100), (vec![8], 2));
     }
 }
