@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::frozen::{PLAN_LIMIT, number};
 use crate::{busybox_plan, coverage};
 
-/// Time limit of `config-spec try`, which builds several kernels.
-const TRY_LIMIT: Duration = Duration::from_secs(1200);
+/// Time limit of `config-spec try`, which builds several kernels, and waits for those that do not boot.
+const TRY_LIMIT: Duration = Duration::from_secs(3600);
 
 /// Returns the advice after a traced boot, with further arguments.
 fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, arguments: &[&str]) -> Value {
