@@ -63,7 +63,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
                     kdebug::check(&build.vmlinux).map_err(Failure::bad_input)?;
                 }
             }
-            Task::EmitObject(file) => kbuild::check_apart(build, file)?,
+            Task::EmitObject(file) => {
+                kbuild::check_apart(build, file)?;
+                if arguments.pack_segments {
+                    eprintln!(
+                        "kshrink-spec: warning: --pack-segments packs nothing with --emit-object: the link of -o packs"
+                    );
+                }
+            }
             Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) | Task::Page(_) => {}
         }
         if let Some(file) = &arguments.html {

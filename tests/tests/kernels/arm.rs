@@ -190,12 +190,17 @@ fn everything_frozen_does_under_stress_what_the_original_does() {
     KernelTest::check("everything_frozen_does_under_stress_what_the_original_does", |test| {
         let kernel = test.kernel("arm-virt");
         let scenario = test.stress_on_arm();
-        let run = Run::kshrink("frozen-pack").arg("plan").arg("--everything").arg(&kernel.vmlinux);
-        let plan = test.chain.succeed(run.limit(PLAN_LIMIT).stdin("{\"schema\": \"kshrink/1\"}")).text();
+        let plan = everything_for_all_programs(test, &kernel);
         let passes = ["--passes", "reach,fold,icf,initmotion,merge,freeze", "--merge", "all"];
         let frozen = test.rewritten(&kernel, "frozen", &plan, &[&passes[..], &MAKE[..]].concat());
         assert_eq!(test.results(&scenario, &frozen.kernel), test.results(&scenario, &kernel));
     });
+}
+
+/// Returns a plan that freezes everything and keeps all system calls.
+pub(super) fn everything_for_all_programs(test: &mut KernelTest<'_>, kernel: &Kernel) -> String {
+    let run = Run::kshrink("frozen-pack").arg("plan").arg("--everything").arg(&kernel.vmlinux);
+    test.chain.succeed(run.limit(PLAN_LIMIT).stdin("{\"schema\": \"kshrink/1\"}")).text()
 }
 
 /// Makes a kernel with everything frozen that a mechanism can freeze.

@@ -57,8 +57,20 @@ fn packed_segments_free_memory_in_arm_code() {
         let options = ["--pack-segments", "--passes", "syscalls,reach,freeze"];
         let frozen = test.rewritten(&kernel, "frozen", &plan, &options);
         saves(test, &frozen, &scenario, original);
+    });
+}
+
+/// Programs of all kinds run, so all system calls stay.
+#[test]
+#[ignore = "takes ten minutes"]
+fn packed_segments_do_under_stress_what_the_original_does() {
+    KernelTest::check("packed_segments_do_under_stress_what_the_original_does", |test| {
+        let kernel = test.kernel("arm-virt");
         let stress = test.stress_on_arm();
-        test.passes(&stress, &frozen.kernel, &[]);
+        let plan = arm::everything_for_all_programs(test, &kernel);
+        let packed =
+            test.rewritten(&kernel, "packed", &plan, &["--pack-segments", "--passes", "reach,freeze"]);
+        assert_eq!(test.results(&stress, &packed.kernel), test.results(&stress, &kernel));
     });
 }
 
