@@ -99,7 +99,12 @@ impl Layouts {
     /// If the kernel is not in the directory of its build, the compiler fails, or a file cannot be read.
     pub fn compile(vmlinux: &Path) -> Result<Layouts, Failure> {
         let name = vmlinux.display().to_string();
-        let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
+        let build = KernelBuild::find(vmlinux).map_err(|error| {
+            Failure::bad_input(format!(
+                "{name}: its debugging information does not describe the kernel's structures, and they cannot be compiled: \
+                 {error}"
+            ))
+        })?;
         if !build.is_enabled("CONFIG_SLUB") && build.version.is_some_and(|version| version < ALWAYS_SLUB) {
             return Err(Failure::of(Error::Unsupported {
                 kernel: name,

@@ -146,6 +146,11 @@ impl Ran {
         ran.into_iter().any(|ran| ran.start < bytes.end && bytes.start < ran.end)
     }
 
+    /// Iterates over all functions.
+    pub fn functions(&self) -> impl Iterator<Item = &RanFunction> {
+        self.functions.iter()
+    }
+
     /// Returns the function that begins with a block, if it ran.
     pub fn at(&self, node: NodeId) -> Option<&RanFunction> {
         self.of_node.get(&node).map(|&number| &self.functions[number])

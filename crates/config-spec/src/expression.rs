@@ -25,9 +25,14 @@ impl Values<'_> {
         }
     }
 
-    /// Returns the truth of an expression; `None` if it calls a function of Kconfig or is no expression.
+    /// Returns the truth of an expression; `None` if it calls a function of Kconfig, or is no expression, or one of more
+    /// than [`MAX_PREFIXES`] parentheses and negations.
     pub fn truth(self, expression: &str) -> Option<Truth> {
-        let mut parser = Parser { words: words(expression)?, at: 0, values: self };
+        let words = words(expression)?;
+        if words.iter().filter(|word| ["(", "!"].contains(word)).count() > MAX_PREFIXES {
+            return None;
+        }
+        let mut parser = Parser { words, at: 0, values: self };
         let truth = parser.any()?;
         (parser.at == parser.words.len()).then_some(truth)
     }
@@ -40,6 +45,9 @@ pub fn number(text: &str) -> Option<i64> {
         None => text.parse().ok(),
     }
 }
+
+/// Maximum number of parentheses and negations of an expression.
+const MAX_PREFIXES: usize = 256;
 
 /// A parser that computes the truth as it reads.
 struct Parser<'a> {

@@ -63,13 +63,22 @@ pub fn judge<'r>(
             kept.push(KeptOption { name, reason });
             continue;
         }
+        // Values change lines as well, but bring no code.
+        let off = self::changes(conf, &rows, &[])?;
+        if let Some(why) = measure.part_objection(&off) {
+            let position = cause(conf, &rows, &[], &|off| measure.part_objection(off).is_some())?;
+            let name = rows.remove(position).name.clone();
+            kept.push(KeptOption { name, reason: format!("with other proposed options: {why}") });
+            continue;
+        }
         let effect = Effect::new(measure, &rows, &changes);
         let Some((needed, reason)) = effect.needed(measure) else {
             let effect = effect.advice(measure, &changes);
             let values = values(sizings, &changes, &mut kept);
             return Ok(Joint { rows, values, effect, kept });
         };
-        let position = cause(measure, conf, &rows, sizings, &needed)?;
+        let goes = |changes: &Closure| needed.goes(measure, changes);
+        let position = cause(conf, &rows, sizings, &goes)?;
         let name = rows.remove(position).name.clone();
         kept.push(KeptOption { name, reason: needed.reason(&reason) });
     }
@@ -105,16 +114,15 @@ fn values<'r>(
 
 /// Returns the row that keeps something if its option stays: of several, the last one, which keeps the fewest bytes.
 fn cause(
-    measure: &Measure<'_>,
     conf: &Conf<'_>,
     rows: &[&Row],
     sizings: &[Sizing],
-    needed: &Needed,
+    goes: &dyn Fn(&Closure) -> bool,
 ) -> Result<usize, Failure> {
     for position in (0..rows.len()).rev() {
         let mut others = rows.to_vec();
         others.remove(position);
-        if !needed.goes(measure, &changes(conf, &others, sizings)?) {
+        if !goes(&changes(conf, &others, sizings)?) {
             return Ok(position);
         }
     }

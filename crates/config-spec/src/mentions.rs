@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::Path;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The objects that mention each option.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +15,8 @@ pub struct Mentions {
     objects: Vec<String>,
     of_option: FxHashMap<String, Vec<usize>>,
     of_file: FxHashMap<String, Vec<usize>>,
+    /// The objects whose records have a source and the end of the list of files.
+    whole: FxHashSet<String>,
 }
 
 /// Directories whose objects are programs of the build, not of the kernel.
@@ -45,6 +47,18 @@ impl Mentions {
         self.of_file.keys().map(String::as_str)
     }
 
+    /// Whether an object has a whole record.
+    pub fn has(&self, object: &str) -> bool {
+        self.whole.contains(object)
+    }
+
+    /// Returns the files that an object includes, in no order.
+    pub fn files_of(&self, object: &str) -> Vec<&str> {
+        let Some(number) = self.objects.iter().position(|own| own == object) else { return Vec::new() };
+        let includes = |(_, objects): &(&String, &Vec<usize>)| objects.binary_search(&number).is_ok();
+        self.of_file.iter().filter(includes).map(|(file, _)| file.as_str()).collect()
+    }
+
     /// Iterates over the objects that include a file, by name.
     pub fn includers(&self, file: &str) -> impl Iterator<Item = &str> {
         self.of_file.get(file).into_iter().flatten().map(|&number| self.objects[number].as_str())
@@ -72,6 +86,10 @@ impl Mentions {
 
     fn record(&mut self, object: String, record: &str) {
         let number = self.objects.len();
+        let has = |start: &str| record.lines().any(|line| line.starts_with(start));
+        if has("source_") && has(&format!("$(deps_{object}):")) {
+            self.whole.insert(object.clone());
+        }
         self.objects.push(object);
         for line in
             record.lines().skip_while(|line| !line.starts_with("deps") && !line.starts_with("source_"))

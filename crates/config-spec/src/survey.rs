@@ -90,6 +90,18 @@ impl Row {
     }
 }
 
+/// Returns the functions that ran, that stay, and that stubs stand for without the option: it is used.
+fn replaced(part: &Part, ran: Option<&Ran>, own: &[&RanFunction]) -> Vec<RanFunction> {
+    let is_replaced = |function: &&RanFunction| {
+        part.replaced.contains(&function.name.name) && own.iter().all(|own| own.node != function.node)
+    };
+    let used = |function: &RanFunction| RanFunction {
+        used: Some("a stub stands for it without the option".to_owned()),
+        ..function.clone()
+    };
+    ran.into_iter().flat_map(Ran::functions).filter(is_replaced).map(used).collect()
+}
+
 /// Whether code with this use and these system calls may go. Otherwise the reason, for people.
 fn advice(class: UseClass, handlers: Handled) -> Result<(), String> {
     match (class, handlers) {
@@ -192,6 +204,17 @@ impl<'a> Measure<'a> {
         self.mentions.of(changes.keys().map(String::as_str), objects)
     }
 
+    /// Returns the reason to keep some of several options whose changes go together, if there is one in their parts; for
+    /// people.
+    pub fn part_objection(&self, changes: &Closure) -> Option<String> {
+        let part = self.parts.as_ref()?.of("", changes, self.facts.ran);
+        let used = part.ran.iter().find_map(|function| {
+            let why = function.used.as_ref()?;
+            Some(format!("{} ran: {why}", function.name))
+        });
+        part.unclear.or(used)
+    }
+
     /// Returns the reason to keep some of the objects that go together, if there is one; for people.
     pub fn objection(&self, objects: &[&str], together: &[&str]) -> Option<String> {
         if objects.is_empty() {
@@ -230,6 +253,8 @@ impl<'a> Measure<'a> {
         let mut parts: FxHashSet<NodeId> = only.into_iter().collect();
         let whole_functions = Inside { objects: &objects, parts: &parts };
         let mut functions = ran.map(|ran| ran.in_code(whole_functions)).unwrap_or_default();
+        let replaced = part.as_ref().map(|part| replaced(part, *ran, &functions)).unwrap_or_default();
+        functions.extend(&replaced);
         if let Some(part) = &part {
             let known: FxHashSet<NodeId> = functions.iter().map(|function| function.node).collect();
             functions.extend(part.ran.iter().filter(|function| !known.contains(&function.node)));

@@ -233,7 +233,18 @@ fn lines_are_those_of_the_same_code() {
     };
     explain(&["init-only"]);
     assert_eq!(lines(), 1);
-    // Without the compiler the cache is enough, and another source makes other code.
+    // Another source makes other code. A damaged file of the cache is made again.
+    let cache = fs::read_dir(fixture.path("cache/lines"))
+        .expect("a cache")
+        .next()
+        .expect("a file")
+        .expect("a file")
+        .path();
+    let damaged =
+        r#"{"files":[],"sections":[],"spans":[{"section":9,"bytes":{"start":0,"end":1},"places":[[7,1]]}]}"#;
+    fs::write(&cache, format!(r#"{{"schema":"kshrink-config-spec/1","content":{damaged}}}"#))
+        .expect("a file");
+    explain(&["init-only"]);
     let record = fixture.read("build/drivers/.tty.o.cmd");
     let source = fixture.read("source/drivers/tty.c");
     fixture.write("source/drivers/tty.c", &source.replace("value += use(4)", "value += use(400)"));
@@ -247,15 +258,19 @@ fn lines_are_those_of_the_same_code() {
     assert_eq!(lines(), 1);
 }
 
-/// Each of these drivers has code of `TTY_LOG` that ran, or that may have.
+/// Each of these drivers has code of `TTY_LOG` that ran, or that may have, besides code that did not.
 #[test]
 fn no_part_that_ran_is_missed() {
+    let idle =
+        "#ifdef CONFIG_TTY_LOG\nINIT int tty_dbg(void) { return use(77); }\nINITCALL(tty_dbg);\n#endif";
     let within = |before: &str, body: &str| {
         format!(
-            "#include \"../kernel.h\"\n{before}\nint tty_open(int value)\n{{\n\tvalue += use(4);\n{body}\n\treturn value;\n}}\n"
+            "#include \"../kernel.h\"\n{idle}\n{before}\nint tty_open(int value)\n{{\n\tvalue += use(4);\n{body}\n\treturn \
+             value;\n}}\n"
         )
     };
     let gated = |text: &str| format!("#ifdef CONFIG_TTY_LOG\n{text}\n#endif");
+    let choice = |text: &str, other: &str| format!("#ifdef CONFIG_TTY_LOG\n{text}\n#else\n{other}\n#endif");
     let inline = "static inline int inline_log(int v) { return v ^ use(5); }";
     let function = "int tty_log(int v) { return v ^ use(5); }";
     let drivers = [
@@ -266,10 +281,26 @@ fn no_part_that_ran_is_missed() {
         // A function that code outside calls, by its name or by a macro.
         within(&gated(function), "\tvalue = tty_log(value);"),
         within(&gated(&format!("{function}\n#define do_log(v) tty_log(v)")), "\tvalue = do_log(value);"),
+        // A function that stays, and for which a stub stands.
+        within(
+            &format!("{function}\n{}", choice("extern int tty_log(int);", "#define tty_log(v) 0")),
+            "\tvalue = tty_log(value);",
+        ),
         // Macros and constants that code outside uses.
         within(&gated("#define LOG 1"), "#ifdef LOG\n\tvalue ^= use(5);\n#endif"),
         within("", "\tif (CONFIG_TTY_LOG)\n\t\tvalue ^= use(5);"),
         within("", "#if CONFIG_TTY_LOG > 0\n\tvalue ^= use(5);\n#endif"),
+        within("", "#ifdef CONFIG_TTY_LOG )\n\tvalue ^= use(5);\n#endif"),
+        within(
+            &format!("{}\n#define WRAP(x) HOOK(x)", choice("#define HOOK(x) use(x)", "#define HOOK(x) 0")),
+            "\tvalue ^= WRAP(value);",
+        ),
+        within(
+            &format!("#define PLAIN 1\n{}", gated("#undef PLAIN")),
+            "#ifndef PLAIN\n\tvalue ^= use(3);\n#endif",
+        ),
+        // Code that does not run without the option.
+        within("", "#ifndef CONFIG_TTY_LOG\n\treturn 0;\n#endif\n\tvalue ^= use(3);"),
         // An entry of a table that stays, and a table of the option with a function that stays.
         within(
             &format!("{function}\nstatic int (*ops[2])(int) = {{\n{}\n}};", gated("\ttty_log,")),
@@ -277,12 +308,70 @@ fn no_part_that_ran_is_missed() {
         ),
         // A whole file.
         within(&gated("#include \"log.c\""), &gated("\tvalue = tty_log(value);")),
+        // Code that the compiler merges with code that stays.
+        within(
+            "",
+            &format!(
+                "\tswitch (value) {{\n\tcase 1:\n\t\tuse(11);\n\t\tuse(22);\n\t\treturn 4;\n{}\n\t}}",
+                gated(
+                    "\tcase 2:\n\t\tuse(11);\n\t\tuse(22);\n\t\treturn 4;\n\tcase 50:\n\t\treturn use(value) + 9;"
+                )
+            ),
+        ),
     ];
     for driver in drivers {
         let fixture = Fixture::with_driver(&driver);
         let document = fixture.json("build/vmlinux -p plan.json --json");
-        let class = &option(&document, "TTY_LOG")["class"];
-        assert!(class != "idle" && class != "init-only", "{class}:\n{driver}");
+        let option = option(&document, "TTY_LOG");
+        let is_judged = option["class"] == "used" || option["class"] == "hooks-only";
+        let unclear = option["no_class"].as_str().is_some_and(|why| why.contains("drivers/tty.c"));
+        assert!(is_judged || unclear, "{option}:\n{driver}");
+    }
+}
+
+#[test]
+fn parts_that_go_only_together_are_judged() {
+    let driver = "#include \"../kernel.h\"
+#ifdef CONFIG_TTY_LOG
+INIT int tty_dbg(void) { return use(77); }
+INITCALL(tty_dbg);
+#endif
+#ifdef CONFIG_TTY_BREAK
+INIT int tty_brk(void) { return use(78); }
+INITCALL(tty_brk);
+#endif
+int tty_open(int value)
+{
+#if defined(CONFIG_TTY_LOG) || defined(CONFIG_TTY_BREAK)
+\tvalue += use(3);
+#endif
+\treturn value;
+}
+";
+    let plan = Fixture::with_driver(driver).json("build/vmlinux -p plan.json --advise");
+    let proposed = proposed(&plan);
+    assert!(proposed.contains(&"TTY_LOG") != proposed.contains(&"TTY_BREAK"), "{proposed:?}");
+    let kept = plan["config"]["kept"].as_array().expect("kept options");
+    assert!(
+        kept.iter().any(|option| option["reason"].as_str().expect("a reason").contains("tty_open ran")),
+        "{kept:?}"
+    );
+}
+
+#[test]
+fn objects_without_a_whole_record_make_all_options_unclear() {
+    let fixture = Fixture::new();
+    let class = || {
+        let document = fixture.json("build/vmlinux -p plan.json --json");
+        option(&document, "LEGACY")["no_class"].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(class(), "");
+    let record = fixture.read("build/fs/.open.o.cmd");
+    for damaged in
+        ["", record.split("source_").next().expect("a part"), record.split("$(deps_").next().expect("a part")]
+    {
+        fixture.write("build/fs/.open.o.cmd", damaged);
+        assert!(class().contains("fs/open.o"), "{damaged}");
     }
 }
 

@@ -107,6 +107,14 @@ pub fn is_in_memory(section: &object::Section<'_, '_>) -> bool {
 }
 
 impl SourceLines {
+    /// Whether every number in it is one of its files or sections, as in a file that is not damaged.
+    pub fn is_whole(&self) -> bool {
+        let is_whole = |span: &Span| {
+            span.section < self.sections.len() && span.places.iter().all(|(file, _)| *file < self.files.len())
+        };
+        self.spans.iter().all(is_whole)
+    }
+
     /// Reads the lines of an object that is not linked.
     ///
     /// # Errors
@@ -205,6 +213,10 @@ impl Collector {
         let mut headers = dwarf.units();
         while let Some(header) = headers.next()? {
             let unit = dwarf.unit(header)?;
+            // The rest of split debugging information is in another file.
+            if unit.dwo_name()?.is_some() {
+                return Err(gimli::Error::MissingUnitDie);
+            }
             let mut entries = unit.entries();
             while let Some(entry) = entries.next_dfs()? {
                 if entry.tag() != constants::DW_TAG_variable {

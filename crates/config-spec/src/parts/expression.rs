@@ -8,22 +8,26 @@ const BUILT_IN: [&str; 2] = ["IS_BUILTIN", "IS_REACHABLE"];
 /// Returns the condition of `#if`, by the text after the directive. Everything but options, `defined` and the macros
 /// of include/linux/kconfig.h is unknown.
 pub fn parse(text: &str) -> Condition {
-    let mut parser = Parser { rest: text };
+    let mut parser = Parser { rest: text, depth: 0 };
     let condition = parser.any();
     if parser.rest.trim().is_empty() { condition } else { unknown(text) }
 }
 
-/// Returns the condition of `#ifdef NAME`.
+/// Returns the condition of `#ifdef NAME`. Text behind the name makes it unknown.
 pub fn defined(name: &str) -> Condition {
-    match name.strip_prefix("CONFIG_") {
+    let is_name = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    match name.strip_prefix("CONFIG_").filter(|_| is_name) {
         // The macro of an option that is `m` is `CONFIG_NAME_MODULE`.
-        Some(option) => not_empty(option).and(equals(option, "m").negated()),
+        Some(option) => match option.strip_suffix("_MODULE") {
+            Some(option) => equals(option, "m"),
+            None => not_empty(option).and(equals(option, "m").negated()),
+        },
         None => unknown(name),
     }
 }
 
 /// Returns a condition that is neither true nor false.
-fn unknown(text: &str) -> Condition {
+pub fn unknown(text: &str) -> Condition {
     Condition::Equal(Text(vec![Piece::Unknown(text.trim().to_owned())]), Text::literal("1"))
 }
 
@@ -51,7 +55,12 @@ fn enabled(name: &str, option: &str) -> Condition {
 /// The text that is left to parse.
 struct Parser<'a> {
     rest: &'a str,
+    /// The number of terms around the next one.
+    depth: usize,
 }
+
+/// Maximum depth of terms; deeper ones are unknown.
+const MAX_DEPTH: usize = 64;
 
 impl<'a> Parser<'a> {
     fn any(&mut self) -> Condition {
@@ -71,6 +80,16 @@ impl<'a> Parser<'a> {
     }
 
     fn term(&mut self) -> Condition {
+        if self.depth == MAX_DEPTH {
+            return self.skip_term();
+        }
+        self.depth += 1;
+        let term = self.shallow_term();
+        self.depth -= 1;
+        term
+    }
+
+    fn shallow_term(&mut self) -> Condition {
         self.rest = self.rest.trim_start();
         if !self.rest.starts_with("!=") && self.take("!") {
             return self.term().negated();
@@ -183,6 +202,18 @@ mod tests {
     }
 
     #[test]
+    fn names_with_text_behind_and_deep_terms_are_unknown() {
+        let config = Config::parse("CONFIG_Y=y\nCONFIG_M=m\n");
+        assert_eq!(defined("CONFIG_Y").holds(&config), Some(true));
+        assert_eq!(defined("CONFIG_Y )").holds(&config), None);
+        assert_eq!(defined("CONFIG_M_MODULE").holds(&config), Some(true));
+        for deep in ["(", "!"] {
+            let text = format!("{}defined(CONFIG_Y)", deep.repeat(100_000));
+            assert_eq!(parse(&text).holds(&config), None);
+        }
+    }
+
+    #[test]
     fn what_is_not_evaluated_is_unknown() {
         for text in [
             "CONFIG_N > 3",
@@ -193,6 +224,7 @@ mod tests {
             "defined(CONFIG_Y) ? 1 : 0",
             "IS_REACHABLE(CONFIG_M)",
             "IS_ENABLED(FOO)",
+            "defined(CONFIG_Y) \\",
             "defined(__KERNEL__) && defined(CONFIG_Y)",
             "defined(CONFIG_Y))",
             "",

@@ -12,7 +12,7 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 
 use kcfg::graph::{CodeName, Graph};
 use kcfg::index::{InputId, NodeId};
@@ -47,6 +47,8 @@ pub struct Parts<'a> {
     of_option: FxHashMap<String, Vec<String>>,
     /// A file for each object that includes one which cannot be read.
     unread: FxHashMap<String, String>,
+    /// The reason why any option may have more parts: a linked object without a record of its files.
+    unrecorded: Option<String>,
     /// The lines of objects, or the reason why they are not known.
     lines: FxHashMap<String, Result<SourceLines, String>>,
     places: Places<'a>,
@@ -63,13 +65,18 @@ pub struct Part {
     pub ran: Vec<RanFunction>,
     /// Why there may be more of it than these nodes, for people.
     pub unclear: Option<String>,
+    /// The functions for which stubs stand without it, by name.
+    pub replaced: Vec<String>,
 }
 
-/// The lines of a file that an option adds, and the objects whose lines are needed.
+/// The lines of files that an option adds, and the objects whose lines are needed.
+#[derive(Default)]
 struct Needed<'a> {
-    lost: Vec<(&'a str, Lost)>,
+    /// The files by absolute path.
+    lost: Vec<(String, Lost)>,
     objects: BTreeSet<&'a str>,
     unclear: Option<String>,
+    replaced: Vec<String>,
 }
 
 /// The parts that were found so far.
@@ -102,6 +109,7 @@ impl<'a> Parts<'a> {
             sources: FxHashMap::default(),
             of_option: FxHashMap::default(),
             unread: FxHashMap::default(),
+            unrecorded: None,
             lines: FxHashMap::default(),
             places: Places::of(graph),
         };
@@ -119,6 +127,11 @@ impl<'a> Parts<'a> {
                 parts.sources.insert(file.to_owned(), source);
             }
         }
+        let mut linked: Vec<&&str> = parts.places.of_object.keys().collect();
+        linked.sort_unstable();
+        let unrecorded = linked.into_iter().find(|object| !mentions.has(object));
+        parts.unrecorded =
+            unrecorded.map(|object| format!("no record tells which files {object} was made from"));
         let mut objects: BTreeSet<String> = BTreeSet::new();
         for (name, closure) in closures {
             let Some(closure) = closure else { continue };
@@ -130,7 +143,7 @@ impl<'a> Parts<'a> {
         }
         let progress = Progress::bar(objects.len() as u64, "reading lines of objects");
         let lines = |object: String| {
-            let lines = recompile::lines(&tree.build, &object);
+            let lines = recompile::lines(&tree.build, &object, &mentions.files_of(&object));
             progress.advance(1);
             (object, lines)
         };
@@ -150,24 +163,23 @@ impl<'a> Parts<'a> {
                 (Some(sections), Some(Ok(lines))) => {
                     self.object(&mut found, &needed.lost, sections, lines, ran)
                 }
-                // The option is unclear anyway.
-                (_, None) => None,
+                (_, None) => Some("its lines were not read"),
             };
             if let Some(problem) = problem {
                 found.part.unclear.get_or_insert_with(|| format!("{object} has a part of it, and {problem}"));
             }
         }
         for (file, lost) in &needed.lost {
-            let has_code =
-                |lines: &&Range<u32>| Range::clone(lines).any(|line| found.seen.contains(&(*file, line)));
-            if let Some(lines) = lost.within.iter().find(|lines| !has_code(lines)) {
-                let line = lines.start;
-                let unclear = || {
-                    format!("{}:{line} is a part of it, and leaves no code of its own", self.relative(file))
-                };
+            let is_seen = |lines: &&Range<u32>| {
+                Range::clone(lines).any(|line| found.seen.contains(&(file.as_str(), line)))
+            };
+            if let Some(lines) = lost.visible.iter().find(|lines| !is_seen(lines)) {
+                let unclear =
+                    || format!("{file}:{} is a part of it, and has no code of its own", lines.start);
                 found.part.unclear.get_or_insert_with(unclear);
             }
         }
+        found.part.replaced = needed.replaced;
         found.part.ran = found.ran.into_values().collect();
         found.part
     }
@@ -176,19 +188,23 @@ impl<'a> Parts<'a> {
     fn object<'l>(
         &self,
         found: &mut Found<'l>,
-        lost: &'l [(&'l str, Lost)],
+        lost: &'l [(String, Lost)],
         sections: &FxHashMap<&str, Option<InputId>>,
         lines: &SourceLines,
         ran: Option<&Ran>,
     ) -> Option<&'static str> {
         let of_file = |file: &String| {
-            let file = self.relative(file);
-            lost.iter().find(|(own, _)| self.relative(own) == file)
+            let file = self.absolute(file);
+            lost.iter().find(|(own, _)| *own == file)
         };
-        let files: Vec<Option<&(&str, Lost)>> = lines.files.iter().map(of_file).collect();
+        let files: Vec<Option<&(String, Lost)>> = lines.files.iter().map(of_file).collect();
+        // An object may use nothing of a header.
+        if files.iter().all(Option::is_none) && lost.iter().any(|(file, _)| !file.ends_with(".h")) {
+            return Some("its lines name none of the files with parts");
+        }
         let lost_line = |&(file, line): &(usize, u32)| {
             let (name, lost) = files[file]?;
-            lost.lines.iter().any(|lines| lines.contains(&line)).then_some((*name, line))
+            lost.lines.iter().any(|lines| lines.contains(&line)).then_some((name.as_str(), line))
         };
         let mut kept: FxHashSet<NodeId> = FxHashSet::default();
         let mut own: BTreeSet<NodeId> = BTreeSet::new();
@@ -254,11 +270,25 @@ impl<'a> Parts<'a> {
         RanFunction { name, node: function.node, is_init, used, is_notified: false, callers: Vec::new() }
     }
 
-    /// Returns a path relative to the source tree or the build directory that has the file.
-    fn relative<'p>(&self, path: &'p str) -> &'p str {
-        let below = |directory: &Path| Path::new(path).strip_prefix(directory).ok()?.to_str();
-        let path = below(&self.tree.source).or_else(|| below(&self.tree.build)).unwrap_or(path);
-        path.trim_start_matches("./")
+    /// Returns an absolute path without `.` and `..`. Relative paths are relative to the build directory.
+    fn absolute(&self, path: &str) -> String {
+        let mut parts: Vec<Component<'_>> = Vec::new();
+        let whole = self.tree.build.join(path);
+        for component in whole.components() {
+            match component {
+                Component::CurDir => {}
+                Component::ParentDir => drop(parts.pop()),
+                other => parts.push(other),
+            }
+        }
+        parts.iter().collect::<PathBuf>().display().to_string()
+    }
+
+    /// Returns a path for people: relative to the source tree if the file is there.
+    fn shown(&self, path: &str) -> String {
+        let path = self.absolute(path);
+        let below = Path::new(&path).strip_prefix(&self.tree.source).map(|path| path.display().to_string());
+        below.unwrap_or(path)
     }
 
     /// Returns the lines that the kernel loses with an option, and the objects that may have code or data of these lines.
@@ -270,38 +300,28 @@ impl<'a> Parts<'a> {
         let removed = self.gates.removed_by(&then);
         let mentioning = self.mentions.of(options.iter().copied(), &removed);
         let unread = mentioning.into_iter().find_map(|object| self.unread.get(object));
-        let unclear = unread.map(|file| format!("{} cannot be read", self.relative(file)));
-        let mut needed = Needed { lost: Vec::new(), objects: BTreeSet::new(), unclear };
+        let unread = unread.map(|file| format!("{} cannot be read", self.shown(file)));
+        let mut needed = Needed { unclear: unread.or_else(|| self.unrecorded.clone()), ..Needed::default() };
         for file in files {
             let is_left = |object: &&str| removed.binary_search(object).is_err();
             let includers: Vec<&str> = self.mentions.includers(file).filter(is_left).collect();
             if includers.is_empty() {
                 continue;
             }
-            let source = &self.sources[file];
-            let lost = source.lost(&options, &self.tree.config, &then);
             let is_header = file.ends_with(".h");
-            let mut unclear = lost.unclear.clone();
-            if is_header && unclear.is_none() {
-                let macro_line = lost.lines.iter().find_map(|lines| source.defines_macro(lines));
-                unclear = macro_line.map(|line| (line, "defines a macro".to_owned()));
+            let mut lost = self.sources[file].lost(&options, &self.tree.config, &then, is_header);
+            needed.replaced.append(&mut lost.replaced);
+            let has_code = if is_header { lost.body.is_some() } else { !lost.lines.is_empty() };
+            let is_wide = is_header && has_code && includers.len() > MAX_INCLUDERS;
+            let wide = lost.body.filter(|_| is_wide);
+            let wide =
+                wide.map(|line| (line, format!("has inline functions for {} objects", includers.len())));
+            if let Some((line, why)) = lost.unclear.take().or(wide) {
+                needed.unclear.get_or_insert_with(|| format!("{}:{line} {why}", self.shown(file)));
             }
-            if let (true, Some(line), None) =
-                (is_header && includers.len() > MAX_INCLUDERS, lost.body, &unclear)
-            {
-                unclear = Some((line, format!("defines inline functions for {} objects", includers.len())));
-            }
-            if let Some((line, why)) = unclear {
-                needed.unclear.get_or_insert_with(|| format!("{}:{line} {why}", self.relative(file)));
-            }
-            let has_code = if is_header {
-                lost.body.is_some() && includers.len() <= MAX_INCLUDERS
-            } else {
-                !lost.lines.is_empty()
-            };
-            if has_code {
+            if has_code && !is_wide {
                 needed.objects.extend(includers);
-                needed.lost.push((file, lost));
+                needed.lost.push((self.absolute(file), lost));
             }
         }
         needed

@@ -14,15 +14,21 @@ use object::{Object, ObjectSection, SectionKind};
 use super::debug::{SourceLines, is_in_memory};
 use crate::cache::Cache;
 
-/// Returns the lines of an object, `name` relative to the build directory; from the cache if it has them.
+/// Returns the lines of an object, `name` relative to the build directory, that was made from `files`; from the cache if
+/// it has them.
 ///
 /// # Errors
 /// The reason why its lines are not known, for people.
-pub fn lines(build: &Path, name: &str) -> Result<SourceLines, String> {
+pub fn lines(build: &Path, name: &str, files: &[&str]) -> Result<SourceLines, String> {
     let path = build.join(name);
     let built = fs::read(&path).map_err(|error| format!("cannot be read: {error}"))?;
     if let Some(lines) = own_lines(&built)? {
-        return Ok(lines);
+        let changed = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        let is_newer = |file: &&&str| changed(&build.join(file)) > changed(&path);
+        return match files.iter().find(is_newer) {
+            Some(file) => Err(format!("{file} is newer than the object")),
+            None => Ok(lines),
+        };
     }
     let (directory, file) = name.rsplit_once('/').unwrap_or(("", name));
     let record = fs::read(build.join(directory).join(format!(".{file}.cmd"))).unwrap_or_default();
@@ -31,8 +37,8 @@ pub fn lines(build: &Path, name: &str) -> Result<SourceLines, String> {
     let source = words.iter().rev().find(|word| word.ends_with(".c") || word.ends_with(".S"));
     let source =
         source.and_then(|source| fs::read(build.join(source)).ok()).ok_or("its source is not there")?;
-    let cache = Cache::file("lines", &[&built, words.join("\0").as_bytes(), &source]);
-    if let Some(lines) = cache.as_ref().and_then(Cache::load) {
+    let cache = Cache::file("lines", &[&built, words.join("\0").as_bytes(), &source, &state(build, files)]);
+    if let Some(lines) = cache.as_ref().and_then(Cache::load).filter(SourceLines::is_whole) {
         return Ok(lines);
     }
     let object = compile(build, &words)?;
@@ -42,6 +48,18 @@ pub fn lines(build: &Path, name: &str) -> Result<SourceLines, String> {
     let lines = SourceLines::read(&object)?;
     cache.iter().for_each(|cache| cache.save(&lines));
     Ok(lines)
+}
+
+/// Returns the sizes and times of files, as bytes.
+fn state(build: &Path, files: &[&str]) -> Vec<u8> {
+    let mut files = files.to_vec();
+    files.sort_unstable();
+    let state = |file: &str| {
+        let metadata = fs::metadata(build.join(file)).ok();
+        let changed = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+        format!("{file} {:?} {changed:?}\n", metadata.map(|metadata| metadata.len()))
+    };
+    files.into_iter().map(state).collect::<String>().into_bytes()
 }
 
 /// Returns the lines in an object of a build with debugging information.

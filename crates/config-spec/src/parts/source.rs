@@ -35,6 +35,8 @@ struct Open {
     condition: Condition,
     /// The condition that no branch so far has been true.
     others: Condition,
+    /// The number of branches so far.
+    branches: usize,
 }
 
 /// An option's name in the text.
@@ -45,18 +47,34 @@ struct Mention {
     in_condition: bool,
 }
 
-/// The lines of a file that the kernel loses with a change of the configuration.
+/// The effect of a change of the configuration on a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
-    /// The lines, as ascending ranges.
+    /// The lines that the kernel loses, as ascending ranges.
     pub lines: Vec<Range<u32>>,
     /// A line whose effect is not known, with the reason, for people.
     pub unclear: Option<(u32, String)>,
     /// The first lost line of the body of a function.
     pub body: Option<u32>,
-    /// The lines among these that are within a body or an initializer that stays, by runs.
-    pub within: Vec<Range<u32>>,
+    /// Lost lines of which one at least has to leave code or data: each statement in a body or an initializer that
+    /// stays, and each lost function.
+    pub visible: Vec<Range<u32>>,
+    /// The functions that other lines stand for then: stubs and macros.
+    pub replaced: Vec<String>,
 }
+
+/// The braces around lines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Around {
+    Nothing,
+    /// A structure, a union or an enumeration.
+    Type,
+    /// The body of a function, or an initializer.
+    Code,
+}
+
+/// Maximum number of branches of one `#if` whose conditions are evaluated; further ones are unknown.
+const MAX_BRANCHES: usize = 64;
 
 impl SourceFile {
     /// Parses a file.
@@ -87,21 +105,28 @@ impl SourceFile {
                 "else" => Condition::Always,
                 _ => Condition::never(),
             };
-            let others = match name {
-                "if" | "ifdef" | "ifndef" => Condition::Always,
+            let (others, branches) = match name {
+                "if" | "ifdef" | "ifndef" => (Condition::Always, 0),
                 "elif" | "else" | "endif" => {
-                    let Some(Open { directive, behind, condition, others }) = open.pop() else { continue };
-                    file.regions.push(Region { lines: behind..directive_line, condition, directive });
-                    others
+                    let Some(last) = open.pop() else { continue };
+                    let lines = last.behind..directive_line;
+                    let (condition, directive) = (last.condition, last.directive);
+                    file.regions.push(Region { lines, condition, directive });
+                    (last.others, last.branches)
                 }
                 _ => continue,
             };
             if name != "endif" {
+                let (condition, others) = match branches < MAX_BRANCHES {
+                    true => (others.clone().and(condition.clone()), others.and(condition.negated())),
+                    false => (expression::unknown(rest), expression::unknown(rest)),
+                };
                 open.push(Open {
                     directive: directive_line,
                     behind,
-                    condition: others.clone().and(condition.clone()),
-                    others: others.and(condition.negated()),
+                    condition,
+                    others,
+                    branches: branches + 1,
                 });
             }
         }
@@ -113,26 +138,53 @@ impl SourceFile {
         self.mentions.iter().map(|mention| mention.option.as_str())
     }
 
-    /// Returns what the file loses if `options` change, and with them the configuration from `now` to `then`.
-    pub fn lost(&self, options: &[&str], now: &Config, then: &Config) -> Lost {
+    /// Returns the effect on the file if `options` change, and with them the configuration from `now` to `then`.
+    pub fn lost(&self, options: &[&str], now: &Config, then: &Config, is_header: bool) -> Lost {
         let absent = |line: u32, config: &Config| {
             let around = |region: &&Region| region.lines.contains(&line);
             self.regions.iter().filter(around).any(|region| region.condition.holds(config) == Some(false))
         };
         let is_lost = |line: u32| absent(line, then) && !absent(line, now);
-        let mut lost = Lost::default();
-        for line in (1..=self.lines.len() as u32).filter(|&line| is_lost(line)) {
-            match lost.lines.last_mut() {
+        let is_gained = |line: u32| absent(line, now) && !absent(line, then);
+        let lines = self.ranges(&is_lost);
+        let gained = self.ranges(&is_gained);
+        let unclear = self
+            .unclear(options, then, &|line| absent(line, then) || absent(line, now))
+            .or_else(|| self.unclear_directive(&lines, is_header, &|line| absent(line, then)))
+            .or_else(|| self.unclear_gain(&gained, &lines))
+            .or_else(|| lines.iter().filter(|_| is_header).find_map(|lines| self.macro_call(lines)));
+        let code = |lines: &&Range<u32>| self.around(lines) == Around::Code;
+        let body =
+            lines.iter().find_map(|lines| if code(&lines) { Some(lines.start) } else { self.body(lines) });
+        let visible = lines.iter().flat_map(|lines| match self.around(lines) {
+            Around::Nothing => self.functions(lines),
+            Around::Type => Vec::new(),
+            Around::Code => self.statements(lines),
+        });
+        let (visible, replaced) = (visible.collect(), self.replaced(&gained));
+        Lost { lines, unclear, body, visible, replaced }
+    }
+
+    /// Returns the lines for which something holds, as ascending ranges.
+    fn ranges(&self, holds: &dyn Fn(u32) -> bool) -> Vec<Range<u32>> {
+        let mut ranges: Vec<Range<u32>> = Vec::new();
+        for line in (1..=self.lines.len() as u32).filter(|&line| holds(line)) {
+            match ranges.last_mut() {
                 Some(last) if last.end == line => last.end += 1,
-                _ => lost.lines.push(line..line + 1),
+                _ => ranges.push(line..line + 1),
             }
         }
-        lost.unclear = self.unclear(options, then, &|line| absent(line, then) || absent(line, now));
-        lost.unclear = lost.unclear.or_else(|| self.included_code(&lost.lines));
-        lost.unclear = lost.unclear.or_else(|| self.used_macro(&lost.lines, &|line| absent(line, then)));
-        lost.body = lost.lines.iter().find_map(|lines| self.body(lines));
-        lost.within = lost.lines.iter().filter(|lines| self.is_within(lines)).cloned().collect();
-        lost
+        ranges
+    }
+
+    /// Returns the text of a line.
+    fn text(&self, line: u32) -> &str {
+        &self.lines[line as usize - 1]
+    }
+
+    /// Returns the name of the directive in a line, and the text behind it.
+    fn directive_in(&self, line: u32) -> Option<(&str, &str)> {
+        directive(self.text(line))
     }
 
     /// Returns a line that mentions an option outside of conditions that are known.
@@ -155,58 +207,144 @@ impl SourceFile {
         })
     }
 
-    /// Returns a lost line that includes a file that is no header: its lines are lost as well.
-    fn included_code(&self, lost: &[Range<u32>]) -> Option<(u32, String)> {
-        let includes_code = |line: &u32| {
-            let text = directive(&self.lines[*line as usize - 1]);
-            text.is_some_and(|(name, file)| {
-                name == "include" && !file.trim_end_matches(['"', '>']).ends_with(".h")
+    /// Returns a lost line that includes a file, or that defines or undefines a macro which other lines use.
+    fn unclear_directive(
+        &self,
+        lost: &[Range<u32>],
+        is_header: bool,
+        is_absent: &dyn Fn(u32) -> bool,
+    ) -> Option<(u32, String)> {
+        let is_used = |name: &str| {
+            (1..=self.lines.len() as u32).filter(|&line| !is_absent(line)).any(|line| {
+                let text = match self.directive_in(line) {
+                    Some(("define" | "undef", rest)) => rest.strip_prefix(name).unwrap_or(rest),
+                    _ => self.text(line),
+                };
+                words(text).any(|word| word == name)
             })
         };
-        let line = lost.iter().flat_map(Range::clone).find(includes_code)?;
-        Some((line, "includes code".to_owned()))
+        lost.iter().flat_map(Range::clone).find_map(|line| {
+            let (directive, rest) = self.directive_in(line)?;
+            let name = words(rest).next().unwrap_or_default();
+            match directive {
+                "include" => Some((line, "includes a file".to_owned())),
+                "define" | "undef" if is_header => Some((line, format!("has #{directive} {name}"))),
+                "define" | "undef" if is_used(name) => {
+                    Some((line, format!("has #{directive} {name}, which code outside uses")))
+                }
+                _ => None,
+            }
+        })
     }
 
-    /// Returns a line that defines a macro in lost lines, if the macro is used in others.
-    fn used_macro(&self, lost: &[Range<u32>], is_absent: &dyn Fn(u32) -> bool) -> Option<(u32, String)> {
-        let name_of = |line: u32| {
-            let (name, rest) = directive(&self.lines[line as usize - 1])?;
-            (name == "define").then(|| words(rest).next()).flatten()
+    /// Returns a line that comes instead, and that may keep code from running which stays.
+    fn unclear_gain(&self, gained: &[Range<u32>], lost: &[Range<u32>]) -> Option<(u32, String)> {
+        let in_lost = |name: &str| {
+            lost.iter().flat_map(Range::clone).any(|line| words(self.text(line)).any(|word| word == name))
         };
-        let used = |name: &str| {
-            let elsewhere = (1u32..).zip(&self.lines).filter(|(line, _)| !is_absent(*line));
-            elsewhere
-                .filter(|(_, text)| !matches!(directive(text), Some(("define" | "undef", _))))
-                .any(|(_, text)| words(text).any(|word| word == name))
+        let is_beside = |gained: &Range<u32>| {
+            lost.iter().any(|lost| lost.end + 1 == gained.start || gained.end + 1 == lost.start)
         };
-        let mut defined = lost.iter().flat_map(Range::clone).filter_map(|line| Some((line, name_of(line)?)));
-        defined
-            .find(|(_, name)| used(name))
-            .map(|(line, name)| (line, format!("defines {name}, which code outside uses")))
+        let leaves = |line: u32| {
+            let mut words = words(self.text(line));
+            words.any(|word| matches!(word, "return" | "goto" | "break" | "continue"))
+        };
+        gained.iter().find_map(|lines| {
+            let is_code = self.around(lines) == Around::Code;
+            let mut numbers = lines.clone();
+            let line = numbers.find(|&line| match self.directive_in(line) {
+                Some(("undef" | "include", _)) => true,
+                Some(("define", rest)) => !words(rest).next().is_some_and(in_lost),
+                _ => is_code && (leaves(line) || !is_beside(lines) && !self.text(line).trim().is_empty()),
+            })?;
+            Some((line, "comes instead, and may change what else runs".to_owned()))
+        })
     }
 
-    /// Returns whether a macro is defined in some lines.
-    pub fn defines_macro(&self, lines: &Range<u32>) -> Option<u32> {
-        let is_macro = |line: &u32| matches!(directive(&self.lines[*line as usize - 1]), Some(("define", _)));
-        lines.clone().find(is_macro)
+    /// Returns a line that begins with what may be a macro: a name with parentheses, without a type before.
+    fn macro_call(&self, lines: &Range<u32>) -> Option<(u32, String)> {
+        let is_call = |&line: &u32| {
+            let text = self.text(line);
+            let before = text.split_once('(').map_or("", |(before, _)| before);
+            self.directive_in(line).is_none()
+                && !text.starts_with(char::is_whitespace)
+                && words(before).count() == 1
+        };
+        let line = lines.clone().filter(|_| self.around(lines) == Around::Nothing).find(is_call)?;
+        Some((line, "may use a macro".to_owned()))
     }
 
-    /// Whether some lines are within braces that open before: the line before them that begins at the margin neither
-    /// closes braces nor ends a declaration. Lines without text are not.
-    fn is_within(&self, lines: &Range<u32>) -> bool {
-        let text = |line: u32| self.lines[line as usize - 1].as_str();
-        let is_code = |line: u32| !text(line).trim().is_empty() && directive(text(line)).is_none();
-        let at_margin = |line: &u32| is_code(*line) && !text(*line).starts_with(char::is_whitespace);
-        let before = (1..lines.start).rev().find(at_margin).map(text);
-        let is_open = |before: &str| !before.starts_with('}') && !before.trim_end().ends_with([';', ')']);
-        lines.clone().any(is_code) && before.is_some_and(is_open)
+    /// Returns the functions and macros that some lines define, as far as the text shows: the name before the first
+    /// parenthesis of a line that begins at the margin, and the name of each macro.
+    fn replaced(&self, gained: &[Range<u32>]) -> Vec<String> {
+        let name = |line: u32| match self.directive_in(line) {
+            Some(("define", rest)) => words(rest).next(),
+            Some(_) => None,
+            None if self.text(line).starts_with(char::is_whitespace) => None,
+            None => words(self.text(line).split_once('(')?.0).last(),
+        };
+        gained.iter().flat_map(Range::clone).filter_map(name).map(str::to_owned).collect()
+    }
+
+    /// Returns the braces around lines with code: the line before them that begins at the margin opens them, unless it
+    /// closes braces or ends a declaration.
+    fn around(&self, lines: &Range<u32>) -> Around {
+        let is_code = |line: u32| !self.text(line).trim().is_empty() && self.directive_in(line).is_none();
+        let at_margin = |line: &u32| is_code(*line) && !self.text(*line).starts_with(char::is_whitespace);
+        let before = (1..lines.start).rev().find(at_margin).map(|line| self.text(line)).unwrap_or_default();
+        if before.is_empty() || before.starts_with('}') || before.trim_end().ends_with([';', ')']) {
+            return Around::Nothing;
+        }
+        if !lines.clone().any(is_code) {
+            return Around::Nothing;
+        }
+        let is_type = matches!(words(before).next(), Some("struct" | "union" | "enum" | "typedef"));
+        if is_type && !before.contains(['=', '(']) { Around::Type } else { Around::Code }
+    }
+
+    /// Returns the statements in some lines of a body, and the entries of an initializer as one, without those that make
+    /// no code.
+    fn statements(&self, lines: &Range<u32>) -> Vec<Range<u32>> {
+        let makes_code = |lines: &Range<u32>| {
+            lines.clone().filter(|&line| self.directive_in(line).is_none()).any(|line| {
+                let text = self.text(line).trim();
+                let is_label = text.ends_with(':');
+                let acts = text.contains(['(', '=', ',', '.']) || text.contains("++") || text.contains("--");
+                !is_label && (acts || words(text).any(|word| matches!(word, "return" | "goto")))
+            })
+        };
+        let mut statements = Vec::new();
+        let mut start = lines.start;
+        for line in lines.clone() {
+            if self.text(line).trim_end().ends_with([';', ':', '{', '}']) || line + 1 == lines.end {
+                statements.push(start..line + 1);
+                start = line + 1;
+            }
+        }
+        statements.retain(makes_code);
+        statements
+    }
+
+    /// Returns the functions whose bodies begin in some lines.
+    fn functions(&self, lines: &Range<u32>) -> Vec<Range<u32>> {
+        let mut functions = Vec::new();
+        let mut rest = lines.clone();
+        while let Some(start) = self.body(&rest) {
+            let is_end = |&line: &u32| {
+                self.text(line).starts_with('}') || line == start && self.text(line).contains('}')
+            };
+            let end = (start..lines.end).find(is_end).map_or(lines.end, |line| line + 1);
+            functions.push(start..end);
+            rest = end..lines.end;
+        }
+        functions
     }
 
     /// Returns the first of some lines that begins the body of a function, as far as the text shows: `) {`.
     fn body(&self, lines: &Range<u32>) -> Option<u32> {
         let mut behind_parenthesis = false;
         for line in lines.clone() {
-            for c in self.lines[line as usize - 1].chars().filter(|c| !c.is_whitespace()) {
+            for c in self.text(line).chars().filter(|c| !c.is_whitespace()) {
                 if c == '{' && behind_parenthesis {
                     return Some(line);
                 }
@@ -310,7 +448,7 @@ int after = \"CONFIG_A\"[0];
         let now = Config::parse("CONFIG_A=y\nCONFIG_B=y\n");
         let mut then = now.clone();
         options.iter().for_each(|option| then.set(option, ""));
-        SourceFile::parse(text).lost(options, &now, &then)
+        SourceFile::parse(text).lost(options, &now, &then, false)
     }
 
     fn numbers(lines: &[Range<u32>]) -> Vec<u32> {
@@ -318,22 +456,70 @@ int after = \"CONFIG_A\"[0];
     }
 
     #[test]
-    fn lines_within_braces_are_told_from_others() {
-        let within = |before: &str| {
-            let text = format!("{before}\n#ifdef CONFIG_A\n\n\ta,\n#endif\n");
-            !lost(&text, &["A"]).within.is_empty()
+    fn braces_around_lines_are_told_by_the_margin() {
+        let around = |before: &str| {
+            let file = SourceFile::parse(&format!("{before}\n#ifdef CONFIG_A\n\n\ta,\n#endif\n"));
+            let end = file.lines.len() as u32;
+            file.around(&(end - 2..end))
         };
         for before in
             ["int f(void)\n{", "int f(void) {\n\tg();", "struct s s = {\n\t.a = 1,", "{\n\tg();\nout:"]
         {
-            assert!(within(before), "{before}");
+            assert!(around(before) == Around::Code, "{before}");
+        }
+        for before in ["struct s {\n\tint a;", "enum {\n\tB,", "typedef struct {"] {
+            assert!(around(before) == Around::Type, "{before}");
         }
         for before in
             ["", "int f(void)\n{\n}", "struct s {\n\tint a;\n};", "int a;", "module_init(f)", "\tint a;"]
         {
-            assert!(!within(before), "{before}");
+            assert!(around(before) == Around::Nothing, "{before}");
         }
-        assert!(lost("{\n#ifdef CONFIG_A\n\n#endif\n", &["A"]).within.is_empty());
+    }
+
+    #[test]
+    fn statements_that_make_code_have_to_be_seen() {
+        let text = "int f(int n)\n{\n#ifdef CONFIG_A\n\tint i;\n\tcase 2:\n\tn = g(1,\n\t\t2);\n\tbreak;\n\treturn 1;\n#endif\n}\n\
+                    #ifdef CONFIG_A\nint h(void)\n{\n\treturn 1;\n}\nint k(void) { return 2; }\nint v;\n#endif\n";
+        assert_eq!(lost(text, &["A"]).visible, [6..8, 9..10, 14..17, 17..18]);
+    }
+
+    #[test]
+    fn lines_that_come_instead_are_judged() {
+        let unclear = |text: &str| lost(text, &["A"]).unclear.is_some();
+        let body = |text: &str| format!("int f(int n)\n{{\n\tg();\n{text}\n\treturn n;\n}}\n");
+        assert!(unclear(&body("#ifndef CONFIG_A\n\tn = 1;\n#endif")));
+        assert!(unclear(&body("#ifdef CONFIG_A\n\tn = 2;\n#else\n\treturn 0;\n#endif")));
+        assert!(!unclear(&body("#ifdef CONFIG_A\n\tn = 2;\n#else\n\tn = 1;\n#endif")));
+        assert!(unclear("#ifndef CONFIG_A\n#define g() 0\n#endif\n"));
+        assert!(unclear("#ifdef CONFIG_A\nint g;\n#else\n#undef g\n#endif\n"));
+        let stub =
+            "#ifdef CONFIG_A\nextern int g(void);\n#else\nstatic inline int g(void) { return 0; }\n#endif\n";
+        assert!(!unclear(stub));
+        assert_eq!(lost(stub, &["A"]).replaced, ["g"]);
+    }
+
+    #[test]
+    fn macros_of_headers_are_unclear() {
+        let config = |text: &str| Config::parse(text);
+        let unclear = |text: &str| {
+            let file = SourceFile::parse(&format!("#ifdef CONFIG_A\n{text}\n#endif\n"));
+            file.lost(&["A"], &config("CONFIG_A=y\n"), &config(""), true).unclear.is_some()
+        };
+        for text in ["#define A 1", "#undef A", "#include \"a.h\"", "PAGEFLAG(Young, young, PF_ANY)"] {
+            assert!(unclear(text), "{text}");
+        }
+        for text in ["extern int f(int);", "int f(void), g(void);", "struct s {\n\tint a;\n};"] {
+            assert!(!unclear(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn long_chains_are_evaluated_in_time() {
+        let branches: String =
+            (0..20_000).map(|n| format!("#elif defined(CONFIG_B{n})\nint b{n};\n")).collect();
+        let text = format!("#ifdef CONFIG_A\nint a;\n{branches}#endif\n");
+        assert!(SourceFile::parse(&text).regions.len() > 20_000);
     }
 
     #[test]
@@ -354,7 +540,7 @@ int after = \"CONFIG_A\"[0];
         let text = "#if CONFIG_A + 1\nint a;\n#endif\n#if IS_ENABLED(CONFIG_B)\nint b;\n#endif\n";
         assert!(lost(text, &["A"]).unclear.unwrap().1.contains("cannot be decided"));
         let of_b = lost(text, &["B"]);
-        assert_eq!((numbers(&of_b.lines), of_b.unclear, of_b.within.len()), (vec![5], None, 0));
+        assert_eq!((numbers(&of_b.lines), of_b.unclear), (vec![5], None));
         let chain = "#if X\nint x;\n#elif defined(CONFIG_A)\nint a;\n#else\nint b;\n#endif\n";
         assert!(lost(chain, &["A"]).unclear.is_none());
         assert_eq!(numbers(&lost(chain, &["A"]).lines), [4]);
@@ -366,10 +552,10 @@ int after = \"CONFIG_A\"[0];
         assert_eq!(lost(text, &["A"]).unclear, None);
         let used = format!("{text}int b = F(2);\n");
         assert_eq!(lost(&used, &["A"]).unclear.map(|(line, _)| line), Some(2));
-        assert_eq!(SourceFile::parse(text).defines_macro(&(2..4)), Some(2));
-        let included =
-            |file: &str| lost(&format!("#ifdef CONFIG_A\n#include {file}\n#endif\n"), &["A"]).unclear;
-        assert!(included("<linux/a.h>").is_none() && included("\"a.c\"").is_some());
+        let wrapped = format!("{text}#define W(x) F(x)\n");
+        assert_eq!(lost(&wrapped, &["A"]).unclear.map(|(line, _)| line), Some(2));
+        let undefined = "#define P 1\n#ifdef CONFIG_A\n#undef P\n#endif\n#ifndef P\nint p;\n#endif\n";
+        assert_eq!(lost(undefined, &["A"]).unclear.map(|(line, _)| line), Some(3));
     }
 
     #[test]
