@@ -281,7 +281,7 @@ fn no_part_that_ran_is_missed() {
         // A function that code outside calls, by its name or by a macro.
         within(&gated(function), "\tvalue = tty_log(value);"),
         within(&gated(&format!("{function}\n#define do_log(v) tty_log(v)")), "\tvalue = do_log(value);"),
-        // A function that stays, and for which a stub stands.
+        // A function that stays, and that a stub replaces.
         within(
             &format!("{function}\n{}", choice("extern int tty_log(int);", "#define tty_log(v) 0")),
             "\tvalue = tty_log(value);",

@@ -46,8 +46,8 @@ fn layouts(hardened: bool) -> Layouts {
     layouts
 }
 
-/// Two caches: one of 1,024 bytes, with the slab on page 1 of 4 objects, of which `used` are allocated, on the list of
-/// partly used slabs; and one of 2,048 bytes, with a full slab on page 2.
+/// Two caches. The first has objects of 1,024 bytes; its slab on page 1 has 4 objects, `used` of them allocated, and is
+/// on the list of partly used slabs. The second has objects of 2,048 bytes, and a full slab on page 2.
 fn memory(used: u64) -> Pages {
     let mut pages = Pages::new(3);
     pages.write(HEAD, &[CACHES[0], CACHES[1]]);

@@ -56,8 +56,8 @@ pub struct Lost {
     pub unclear: Option<(u32, String)>,
     /// The first lost line of the body of a function.
     pub body: Option<u32>,
-    /// Lost lines of which one at least has to leave code or data: each statement in a body or an initializer that
-    /// stays, and each lost function.
+    /// Statements in bodies and initializers that stay, and functions. One line of each has to make code or data; else
+    /// the option may have more code than is known.
     pub visible: Vec<Range<u32>>,
     /// The functions that other lines stand for then: stubs and macros.
     pub replaced: Vec<String>,
