@@ -65,7 +65,7 @@ pub fn judge<'r>(
         }
         // Values change lines as well, but bring no code.
         let off = self::changes(conf, &rows, &[])?;
-        if let Some(why) = measure.part_objection(&off) {
+        if let Some(why) = measure.part_objection(&off).filter(|_| !rows.is_empty()) {
             let position = cause(conf, &rows, &[], &|off| measure.part_objection(off).is_some())?;
             let name = rows.remove(position).name.clone();
             kept.push(KeptOption { name, reason: format!("with other proposed options: {why}") });

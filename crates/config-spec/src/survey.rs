@@ -207,7 +207,7 @@ impl<'a> Measure<'a> {
     /// Returns the reason to keep some of several options whose changes go together, if there is one in their parts; for
     /// people.
     pub fn part_objection(&self, changes: &Closure) -> Option<String> {
-        let part = self.parts.as_ref()?.of("", changes, self.facts.ran);
+        let part = self.parts.as_ref()?.of(changes, self.facts.ran);
         let used = part.ran.iter().find_map(|function| {
             let why = function.used.as_ref()?;
             Some(format!("{} ran: {why}", function.name))
@@ -244,7 +244,7 @@ impl<'a> Measure<'a> {
         let objects = gates.removed_by(&tree.config.with(changes));
         let rebuilds = self.rebuilds(changes, &objects);
         let built = &self.facts.kernel.built;
-        let part = self.parts.as_ref().map(|parts| parts.of(name, changes, *ran));
+        let part = self.parts.as_ref().map(|parts| parts.of(changes, *ran));
         let whole = part.as_ref().map_or(&[][..], |part| &part.whole);
         // Functions of other objects that nothing else reaches run for this option alone.
         let only = self.built.nodes(&objects, built, whole);

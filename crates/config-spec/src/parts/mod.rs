@@ -133,9 +133,8 @@ impl<'a> Parts<'a> {
         parts.unrecorded =
             unrecorded.map(|object| format!("no record tells which files {object} was made from"));
         let mut objects: BTreeSet<String> = BTreeSet::new();
-        for (name, closure) in closures {
-            let Some(closure) = closure else { continue };
-            let needed = parts.needed(name, closure);
+        for closure in closures.values().flatten() {
+            let needed = parts.needed(closure);
             // The option stays unclear, but a part that ran shows that it is used.
             if needed.unclear.is_none() || needed.objects.len() <= MAX_UNCLEAR {
                 objects.extend(needed.objects.into_iter().map(str::to_owned));
@@ -151,9 +150,9 @@ impl<'a> Parts<'a> {
         parts
     }
 
-    /// Returns the parts of an option, apart from the objects that are linked for it alone.
-    pub fn of(&self, name: &str, changes: &Closure, ran: Option<&Ran>) -> Part {
-        let needed = self.needed(name, changes);
+    /// Returns the parts of the options that change, apart from the objects that are linked for them alone.
+    pub fn of(&self, changes: &Closure, ran: Option<&Ran>) -> Part {
+        let needed = self.needed(changes);
         let mut found =
             Found { part: Part { unclear: needed.unclear, ..Part::default() }, ..Found::default() };
         for object in &needed.objects {
@@ -292,9 +291,9 @@ impl<'a> Parts<'a> {
     }
 
     /// Returns the lines that the kernel loses with an option, and the objects that may have code or data of these lines.
-    fn needed(&self, name: &str, changes: &Closure) -> Needed<'_> {
+    fn needed(&self, changes: &Closure) -> Needed<'_> {
         let then = self.tree.config.with(changes);
-        let options: Vec<&str> = changes.keys().map(String::as_str).chain([name]).collect();
+        let options: Vec<&str> = changes.keys().map(String::as_str).collect();
         let files: BTreeSet<&String> =
             options.iter().filter_map(|option| self.of_option.get(*option)).flatten().collect();
         let removed = self.gates.removed_by(&then);

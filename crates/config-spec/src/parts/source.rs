@@ -373,6 +373,7 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
     words(text)
         .filter_map(|word| word.strip_prefix("CONFIG_"))
         .map(|name| name.strip_suffix("_MODULE").unwrap_or(name))
+        .filter(|name| !name.is_empty())
 }
 
 /// Returns the text with a space for each comment. Lines stay where they are.
