@@ -78,7 +78,7 @@ fn kernel_with_proposed_changes_serves() {
         let table = owners.find(|owner| owner["name"] == "table_perturb").expect("the table");
         assert_eq!(table["bytes"], 4096);
         let after = test.read("tried.log").replace('\r', "");
-        for (name, gain) in [("MemTotal", 150), ("MemFree", 1100)] {
+        for (name, gain) in [("MemTotal", 150), ("MemFree", 1000)] {
             let [before, after] = [&before, &after].map(|console| number(console, "meminfo", name));
             assert!(after >= before + gain, "{name}: {before} to {after} KiB");
         }
