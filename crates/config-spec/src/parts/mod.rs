@@ -49,7 +49,7 @@ pub struct Parts<'a> {
     unread: FxHashMap<String, String>,
     /// The reason why any option may have more parts: a linked object without a record of its files.
     unrecorded: Option<String>,
-    /// The lines of objects, or the reason why they are not known.
+    /// The lines of objects, with absolute paths, or the reason why they are not known.
     lines: FxHashMap<String, Result<SourceLines, String>>,
     places: Places<'a>,
 }
@@ -142,12 +142,13 @@ impl<'a> Parts<'a> {
         }
         let progress = Progress::bar(objects.len() as u64, "reading lines of objects");
         let lines = |object: String| {
-            let lines = recompile::lines(&tree.build, &object, &mentions.files_of(&object));
+            let mut lines = recompile::lines(&tree.build, &object, &mentions.files_of(&object));
+            lines.iter_mut().flat_map(|lines| &mut lines.files).for_each(|file| *file = parts.absolute(file));
             progress.advance(1);
             (object, lines)
         };
-        parts.lines = objects.into_par_iter().map(lines).collect();
-        parts
+        let lines = objects.into_par_iter().map(lines).collect();
+        Parts { lines, ..parts }
     }
 
     /// Returns the parts of the options that change, apart from the objects that are linked for them alone.
@@ -173,8 +174,8 @@ impl<'a> Parts<'a> {
                 Range::clone(lines).any(|line| found.seen.contains(&(file.as_str(), line)))
             };
             if let Some(lines) = lost.visible.iter().find(|lines| !is_seen(lines)) {
-                let unclear =
-                    || format!("{file}:{} is a part of it, and has no code of its own", lines.start);
+                let place = || format!("{}:{}", self.shown(file), lines.start);
+                let unclear = || format!("{} is a part of it, and has no code of its own", place());
                 found.part.unclear.get_or_insert_with(unclear);
             }
         }
@@ -192,10 +193,7 @@ impl<'a> Parts<'a> {
         lines: &SourceLines,
         ran: Option<&Ran>,
     ) -> Option<&'static str> {
-        let of_file = |file: &String| {
-            let file = self.absolute(file);
-            lost.iter().find(|(own, _)| *own == file)
-        };
+        let of_file = |file: &String| lost.iter().find(|(own, _)| own == file);
         let files: Vec<Option<&(String, Lost)>> = lines.files.iter().map(of_file).collect();
         // An object may use nothing of a header.
         if files.iter().all(Option::is_none) && lost.iter().any(|(file, _)| !file.ends_with(".h")) {
