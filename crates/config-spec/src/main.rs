@@ -6,7 +6,7 @@ off.
 - `lines`, `references`, `variables`, `makefile`, `condition`, `functions`, `gates`: the conditions under which Kbuild links each object;
 - `conf`, `server`, `closure`: the options that go together, by the kernel's own Kconfig;
 - `mentions`: the objects that a rebuild compiles, by the records of fixdep;
-- `parts`: the code and data between `#if`, by debugging information;
+- `c_text`, `parts`: the code and data between `#if`, by the text of C files and debugging information;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
 - `holders`, `source`, `values`, `expression`: the numeric options that set the size of a variable, with smaller values;
@@ -17,6 +17,7 @@ off.
 
 mod advise;
 mod arguments;
+mod c_text;
 mod cache;
 mod classes;
 mod closure;

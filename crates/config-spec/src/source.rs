@@ -9,6 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::c_text::{Piece, pieces};
+
 /// The place of the memory that a variable holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -40,7 +42,12 @@ pub struct Text(String);
 impl Text {
     /// Removes comments and literals from a C file, and joins continued lines.
     pub fn new(source: &str) -> Text {
-        Text(plain(source))
+        let joined = source.replace("\r\n", "\n").replace("\\\n", " ");
+        let plain = |piece| match piece {
+            Piece::Code(text) => text,
+            Piece::Literal(_) | Piece::Comment(_) => " ",
+        };
+        Text(pieces(&joined).map(plain).collect())
     }
 }
 
@@ -256,47 +263,6 @@ fn tokens(line: &str) -> Vec<Token<'_>> {
         rest = &rest[length..];
     }
     found
-}
-
-/// Returns a C file without comments and literals, with continued lines joined.
-fn plain(source: &str) -> String {
-    let joined = source.replace("\r\n", "\n").replace("\\\n", " ");
-    let mut text = String::with_capacity(joined.len());
-    let mut rest = joined.as_str();
-    while let Some(at) = rest.find(['/', '"', '\'']) {
-        text.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let length = if rest.starts_with("/*") {
-            rest.find("*/").map_or(rest.len(), |end| end + 2)
-        } else if rest.starts_with("//") {
-            rest.find('\n').unwrap_or(rest.len())
-        } else if rest.starts_with('/') {
-            text.push('/');
-            1
-        } else {
-            literal(rest)
-        };
-        text.push(' ');
-        rest = &rest[length..];
-    }
-    text + rest
-}
-
-/// Returns the length of the literal at the start of `text`. A literal without an end, as an apostrophe in `#error`, ends
-/// with its line.
-fn literal(text: &str) -> usize {
-    let quote = text.chars().next();
-    let mut escaped = false;
-    for (at, c) in text.char_indices().skip(1) {
-        match c {
-            '\n' => return at,
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            c if Some(c) == quote => return at + 1,
-            _ => {}
-        }
-    }
-    text.len()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod effect;
 use std::ops::Range;
 
 use super::expression;
+use crate::c_text::{Piece, pieces};
 use crate::condition::Condition;
 
 pub use effect::Lost;
@@ -140,43 +141,13 @@ fn options(text: &str) -> impl Iterator<Item = &str> {
 /// Returns the text with a space for each comment. Lines stay where they are.
 fn without_comments(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
-    let mut chars = text.chars().peekable();
-    let mut quote = None;
-    while let Some(c) = chars.next() {
-        match (c, quote) {
-            ('\\', Some(_)) => {
-                result.push(c);
-                result.extend(chars.next());
-            }
-            ('"' | '\'', None) => {
-                quote = Some(c);
-                result.push(c);
-            }
-            // A quote that is left open at the end of a line is an apostrophe of assembly or of `#error`.
-            (_, Some(open)) if c == open || c == '\n' => {
-                quote = None;
-                result.push(c);
-            }
-            ('/', None) if chars.peek() == Some(&'/') => {
-                while chars.peek().is_some_and(|&c| c != '\n') {
-                    chars.next();
-                }
-            }
-            ('/', None) if chars.peek() == Some(&'*') => {
-                chars.next();
+    for piece in pieces(text) {
+        match piece {
+            Piece::Code(text) | Piece::Literal(text) => result.push_str(text),
+            Piece::Comment(text) => {
                 result.push(' ');
-                let mut last = ' ';
-                for c in chars.by_ref() {
-                    if c == '\n' {
-                        result.push(c);
-                    }
-                    if last == '*' && c == '/' {
-                        break;
-                    }
-                    last = c;
-                }
+                result.extend(text.chars().filter(|c| *c == '\n'));
             }
-            _ => result.push(c),
         }
     }
     result
