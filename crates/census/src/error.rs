@@ -52,11 +52,15 @@ pub enum Error {
         /// The evidence.
         problem: String,
     },
-    /// The memory in the core contradicts itself, or a part is missing.
-    #[error("{name}: {place}: {problem}; expected {expected}; dump the memory of the machine again")]
+    /// The memory in the core contradicts itself or the kernel's file, or a part is missing.
+    #[error(
+        "{name}: {place}: {problem}; expected {expected}; dump the memory of the machine again, or give the vmlinux that was running instead of {kernel}"
+    )]
     Damaged {
         /// The core.
         name: String,
+        /// The kernel, by whose symbols and layouts the core is read.
+        kernel: String,
         /// The structure, with its address.
         place: String,
         /// The finding.

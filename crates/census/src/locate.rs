@@ -35,7 +35,7 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
     let mut candidate = Location { linear: recorded, slide: 0 };
     // Whether the notes at each place with the version are those of the kernel.
     let mut notes = Vec::new();
-    if is_at(dump, candidate, *banner, text)? == Some(true) {
+    if is_at(dump, candidate, kernel, *banner, text)? == Some(true) {
         notes.push(has_notes(dump, candidate, kernel)?);
     }
     let mut is_found = notes.contains(&Some(true));
@@ -70,7 +70,8 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
     if notes.contains(&None) {
         return Err(Error::Damaged {
             name: dump.name().into(),
-            place: format!("the build ID of {}", kernel.path),
+            kernel: kernel.path.clone(),
+            place: "the build ID".into(),
             problem: "the core has the version of the kernel, but not the memory with its build ID".into(),
             expected: "the whole memory of the machine".into(),
         });
@@ -88,15 +89,21 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
 /// Whether the core has the notes of the kernel, which contain the build ID; `None` if it does not have their address.
 fn has_notes(dump: &mut Dump, location: Location, kernel: &Kernel) -> Result<Option<bool>> {
     match &kernel.notes {
-        Some((address, bytes)) => is_at(dump, location, *address, bytes),
+        Some((address, bytes)) => is_at(dump, location, kernel, *address, bytes),
         None => Ok(Some(true)),
     }
 }
 
 /// Whether the core has these bytes at a linked address; `None` if it does not have the address.
-fn is_at(dump: &mut Dump, location: Location, address: u64, bytes: &[u8]) -> Result<Option<bool>> {
+fn is_at(
+    dump: &mut Dump,
+    location: Location,
+    kernel: &Kernel,
+    address: u64,
+    bytes: &[u8],
+) -> Result<Option<bool>> {
     let mut found = vec![0; bytes.len()];
-    let mut memory = Memory::new(dump, location.linear);
+    let mut memory = Memory::new(dump, location.linear, &kernel.path);
     let is_there = memory.try_read(address.wrapping_add(location.slide), &mut found)?;
     Ok(is_there.then(|| found == bytes))
 }

@@ -103,7 +103,7 @@ mod tests {
         pages.write(START + 0x400, &[1]);
         let mut kernel = Kernel::with_symbols(&[("memblock", MEMBLOCK)]);
         kernel.machine = Some(machine);
-        let memory = Memory::new(&mut pages, START);
+        let memory = Memory::new(&mut pages, START, "vmlinux");
         let mut running = Running { kernel: &kernel, layouts: &layouts, memory, slide: 0 };
         let frames = Frames { first: 0, count: 16, map: START + 0x400, size: 32 };
         let banks = banks(&mut running, &frames)?;

@@ -44,12 +44,15 @@ pub struct Memory<'a> {
     /// The pages that are mapped elsewhere, by the number of the virtual page: the physical addresses.
     mapped: FxHashMap<u64, u64>,
     cached: FxHashMap<u64, Box<[u8]>>,
+    /// The name of the kernel's file, for messages.
+    kernel: &'a str,
 }
 
 impl<'a> Memory<'a> {
-    /// Creates the memory of a kernel whose linear mapping has this difference between virtual and physical addresses.
-    pub fn new(image: &'a mut dyn Image, linear: u64) -> Memory<'a> {
-        Memory { image, linear, mapped: FxHashMap::default(), cached: FxHashMap::default() }
+    /// Creates the memory of the kernel in the file `kernel`, whose linear mapping has this difference between virtual
+    /// and physical addresses.
+    pub fn new(image: &'a mut dyn Image, linear: u64, kernel: &'a str) -> Memory<'a> {
+        Memory { image, linear, mapped: FxHashMap::default(), cached: FxHashMap::default(), kernel }
     }
 
     /// Returns the physical address of a virtual one.
@@ -209,6 +212,7 @@ impl<'a> Memory<'a> {
     pub fn damaged(&self, place: &str, problem: impl Into<String>, expected: impl Into<String>) -> Error {
         Error::Damaged {
             name: self.image.name().into(),
+            kernel: self.kernel.into(),
             place: place.into(),
             problem: problem.into(),
             expected: expected.into(),
@@ -275,7 +279,9 @@ mod tests {
             for (address, links) in [head, one, two].into_iter().zip(links) {
                 pages.write(address, &links);
             }
-            Memory::new(&mut pages, START).list(head, limit, "the list").map_err(|error| error.to_string())
+            Memory::new(&mut pages, START, "vmlinux")
+                .list(head, limit, "the list")
+                .map_err(|error| error.to_string())
         };
         let whole = [[one, two], [two, head], [head, one]];
         assert_eq!(list(whole, 2), Ok(vec![one, two]));
@@ -292,7 +298,7 @@ mod tests {
     fn bits_and_mapped_pages_are_read() {
         let mut pages = Pages::new(3);
         pages.write(START + 2 * PAGE - 4, &[0x8040_0041, 7]);
-        let mut memory = Memory::new(&mut pages, START);
+        let mut memory = Memory::new(&mut pages, START, "vmlinux");
         let bits = |low, width| Field { offset: 4, size: 4, count: 1, bits: Some((low, width)) };
         let at = START + 2 * PAGE - 8;
         assert_eq!(memory.field(at, bits(0, 16)).unwrap(), 0x41);

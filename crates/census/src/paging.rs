@@ -75,14 +75,14 @@ mod tests {
         let mut pages = Pages::new(5);
         pages.write(START + 1020 * 4, &[0x0000_00e3, 0x4063]);
         pages.write(START + 0x4000, &[0x2063, 0, 0x3000]);
-        let mut memory = Memory::new(&mut pages, START);
+        let mut memory = Memory::new(&mut pages, START, "vmlinux");
         let found = read(&mut memory, Machine::I386, START, 0xff00_0000).unwrap();
         assert_eq!(found, Mappings { pages: vec![(0xff40_0000 / PAGE, 0x2000)], tables: vec![0x4000] });
 
         let mut pages = Pages::new(5);
         pages.write(START + 0xff0 * 4, &[0x0000_040e, 0x4401]);
         pages.write(START + 0x4400, &[0x2453, 0, 0x3000]);
-        let mut memory = Memory::new(&mut pages, START);
+        let mut memory = Memory::new(&mut pages, START, "vmlinux");
         let found = read(&mut memory, Machine::Arm, START, 0xff00_0000).unwrap();
         assert_eq!(found, Mappings { pages: vec![(0xff10_0000 / PAGE, 0x2000)], tables: vec![0x4000] });
     }

@@ -32,7 +32,7 @@ pub fn census(vmlinux: &Path, core: &Path, progress: &Progress) -> Result<Docume
     drop(bytes);
     let mut take_with = |layouts: &Layouts| {
         progress.message("counting pages");
-        let memory = Memory::new(&mut dump, location.linear);
+        let memory = Memory::new(&mut dump, location.linear, &kernel.path);
         take(&mut Running { kernel: &kernel, layouts, memory, slide: location.slide })
     };
     let mut document = match own.map(|layouts| take_with(&layouts)) {

@@ -166,7 +166,7 @@ mod tests {
             ("__start_init_stack", START + PAGE),
             ("__end_init_stack", START + 2 * PAGE),
         ]);
-        let memory = Memory::new(pages, START);
+        let memory = Memory::new(pages, START, "vmlinux");
         Tasks::read(&mut Running { kernel: &kernel, layouts: &layouts, memory, slide: 0 })
     }
 

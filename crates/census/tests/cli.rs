@@ -76,7 +76,16 @@ impl Miniature {
     /// Checks that the core with words of variables replaced is refused with an error that has some words.
     fn refuses_damage(&self, damage: &[(&str, usize, u32)], words: &[&str]) {
         self.damage(damage);
-        let all = [words, &["damaged: ", "expected ", "dump the memory of the machine again"]].concat();
+        let all = [
+            words,
+            &[
+                "damaged: ",
+                "expected ",
+                "dump the memory of the machine again, or give",
+                "instead of vmlinux",
+            ],
+        ]
+        .concat();
         self.refuses(&["core", "vmlinux", "damaged"], 2, &all);
     }
 
@@ -231,7 +240,7 @@ fn part_of_a_page_is_read() {
     let notes = notes.split_whitespace().find(|word| word.len() == 8 && word.starts_with('c')).unwrap();
     let notes = usize::from_str_radix(notes, 16).unwrap() - 0xc000_0000;
     miniature.write("without", core(&memory[..notes + 8]));
-    let words = ["without: the build ID of vmlinux", "not the memory with its build ID", "the whole memory"];
+    let words = ["without: the build ID: ", "not the memory with its build ID", "the whole memory"];
     miniature.refuses(&["core", "vmlinux", "without"], 2, &words);
     // All variables are there, but not the pages after them.
     miniature.write("with", core(&memory[..notes + 0x40]));

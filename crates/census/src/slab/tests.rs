@@ -68,7 +68,8 @@ fn memory(used: u64) -> Pages {
 /// Walks the two slabs, and returns the caches and, for each object of each slab, whether it is free.
 fn walk(pages: &mut Pages, layouts: &Layouts) -> Result<(Caches, Vec<Vec<bool>>)> {
     let kernel = Kernel::with_symbols(&[("slab_caches", HEAD)]);
-    let mut running = Running { kernel: &kernel, layouts, memory: Memory::new(pages, START), slide: 0 };
+    let mut running =
+        Running { kernel: &kernel, layouts, memory: Memory::new(pages, START, "vmlinux"), slide: 0 };
     let frames = Frames { first: 0, count: 3, map: PAGES, size: 32 };
     let mut caches = Caches::read(&mut running)?;
     caches.add(&mut running, frames.page(1), 1, 1)?;
