@@ -108,6 +108,96 @@ pub enum Command {
     /// modules again. If the test fails, halving finds the options without which it does, and these stay. OUT becomes
     /// the build directory of a kernel that passed the test, and has the plan with the results as advice.json.
     Try(TryArguments),
+    /// Build the kernel without each option, one at a time, and measure what it saves
+    ///
+    /// Each kernel is built in a copy of the build directory, which takes seconds to minutes. The table has the estimated
+    /// and the measured contents of the objects that are linked, and the sizes of vmlinux and of the boot image. With
+    /// --memory it has the memory that is free in the guest. With --against, it measures the options in which a smaller
+    /// kernel differs, and the share of each in the difference.
+    Rank(RankArguments),
+    /// Print the sizes of kernels side by side, and the memory that is free when they run
+    Compare(CompareArguments),
+}
+
+/// The arguments of `rank`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  config-spec rank build/vmlinux
+      measure all options that have code or data, and for which a build compiles at most 200 other objects again
+  config-spec rank build/vmlinux AIO PACKET --memory 'boot \"$1\"'
+      measure two options, with the memory that is free in the guest
+  config-spec rank vanilla/vmlinux --against tiny/vmlinux --memory 'boot \"$1\"' --json
+      measure the options that tiny/ lacks, and their share in the difference
+
+Exit status:
+  0  success, also if a kernel without an option could not be built, which a note says
+  1  the job failed: a file could not be read or written; nothing was written
+  2  usage error or bad input")]
+pub struct RankArguments {
+    /// The kernel, in the directory where it was built
+    pub vmlinux: PathBuf,
+
+    /// The options to measure; all with code or data if none is given
+    #[arg(value_name = "OPTION", conflicts_with = "against")]
+    pub options: Vec<String>,
+
+    /// A smaller kernel, in the directory where it was built: measure the options with a prompt in which it differs
+    #[arg(long, value_name = "VMLINUX")]
+    pub against: Option<PathBuf>,
+
+    /// A command for `sh -c` that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
+    /// as a console with it
+    #[arg(long, value_name = "COMMAND")]
+    pub memory: Option<String>,
+
+    /// Measure no option for which a build compiles more than this number of other objects again
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    pub max_rebuilds: usize,
+
+    /// A variable for make, such as KCFLAGS=-g; ARCH and CROSS_COMPILE are found from the build
+    #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
+    pub make: Vec<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The output file
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
+}
+
+/// The arguments of `compare`.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  config-spec compare build/vmlinux trimmed/vmlinux
+      print the sizes of two kernels
+  config-spec compare build/vmlinux trimmed/vmlinux --memory 'boot \"$1\"'
+      add the memory in the guest
+
+Exit status:
+  0  success
+  1  the job failed: a file could not be read or written; nothing was written
+  2  usage error or bad input")]
+pub struct CompareArguments {
+    /// The kernels, each in the directory where it was built
+    #[arg(required = true)]
+    pub kernels: Vec<PathBuf>,
+
+    /// A command for `sh -c` that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
+    /// as a console with it
+    #[arg(long, value_name = "COMMAND")]
+    pub memory: Option<String>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+
+    /// The output file
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
 }
 
 /// The arguments of `try`.

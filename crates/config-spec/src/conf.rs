@@ -14,7 +14,6 @@ use std::sync::Mutex;
 
 use kcli::Failure;
 use kcli::scratch::ScratchDir;
-use kplan::OptionValue;
 
 use crate::closure::Closure;
 use crate::config::{Change, Config, changed};
@@ -95,7 +94,7 @@ impl<'a> Conf<'a> {
     /// # Errors
     /// Bad input if Kconfig rejects its files.
     pub fn closure(&self, option: &str) -> Result<Option<Closure>, Failure> {
-        let changes = self.changes(&[(option, &OptionValue::No)])?;
+        let changes = self.changes(&[(option, "n")])?;
         Ok(changes.get(option).is_some_and(String::is_empty).then_some(changes))
     }
 

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use kplan::OptionValue;
-
 /// The options of a configuration that are set, by name without `CONFIG_`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
@@ -32,6 +30,11 @@ impl Config {
         self.values.iter().filter(|(_, value)| *value == "y").map(|(name, _)| name.as_str())
     }
 
+    /// Iterates over the options that are set, by name.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.values.keys().map(String::as_str)
+    }
+
     /// Sets an option, or unsets it if the value is empty.
     pub fn set(&mut self, option: &str, value: &str) {
         match value {
@@ -55,22 +58,35 @@ impl Config {
     }
 }
 
-/// A change of an option: its name, and its new value.
-pub type Change<'a> = (&'a str, &'a OptionValue);
+/// A change of an option: its name, and its new value as in a `.config`, or `n`.
+pub type Change<'a> = (&'a str, &'a str);
 
-/// Returns the text of a `.config` with changes of options that are set in it. Only an option that is `y` can be turned
-/// off.
+/// Returns the text of a `.config` with changes of options. `n` changes only an option that is `y`.
 pub fn changed(text: &str, changes: &[Change<'_>]) -> String {
-    let line = |line: &str| {
-        let set = line.strip_prefix("CONFIG_").and_then(|rest| rest.split_once('='));
-        let new = set.and_then(|(name, old)| match changes.iter().find(|(option, _)| *option == name)?.1 {
-            OptionValue::No if old == "y" => Some(format!("# CONFIG_{name} is not set\n")),
-            OptionValue::No => None,
-            OptionValue::Number(number) => Some(format!("CONFIG_{name}={number}\n")),
-        });
-        new.unwrap_or_else(|| format!("{line}\n"))
-    };
-    text.lines().map(line).collect()
+    let mut new = String::with_capacity(text.len());
+    let mut added: BTreeMap<&str, &str> =
+        changes.iter().copied().filter(|(_, value)| *value != "n").collect();
+    for line in text.lines() {
+        let (name, old) = setting(line).unwrap_or_default();
+        match changes.iter().find(|(option, _)| *option == name) {
+            Some((_, "n")) if old == "y" => new += &format!("# CONFIG_{name} is not set\n"),
+            Some((_, value)) if *value != "n" => {
+                new += &format!("CONFIG_{name}={value}\n");
+                added.remove(name);
+            }
+            _ => new += &format!("{line}\n"),
+        }
+    }
+    added.iter().for_each(|(name, value)| new += &format!("CONFIG_{name}={value}\n"));
+    new
+}
+
+/// Returns the name and value in a line of a `.config`; the value is empty if the line says that it is not set.
+fn setting(line: &str) -> Option<(&str, &str)> {
+    match line.strip_prefix("# CONFIG_") {
+        Some(rest) => Some((rest.strip_suffix(" is not set")?, "")),
+        None => line.strip_prefix("CONFIG_")?.split_once('='),
+    }
 }
 
 #[cfg(test)]
@@ -83,13 +99,14 @@ mod tests {
         let old = Config::parse(text);
         assert_eq!((old.value("S"), old.value("OFF")), ("\"a=b\"", ""));
         let new = Config::parse(
-            &changed(text, &[("A", &OptionValue::No), ("N", &OptionValue::Number("4".into()))])
-                .replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"),
+            &changed(text, &[("A", "n"), ("N", "4"), ("OFF", "n")]).replace("CONFIG_S=\"a=b\"", "CONFIG_T=y"),
         );
         let changes = old.changes(&new);
         let expected = [("A", ""), ("N", "4"), ("S", ""), ("T", "y")];
         assert!(changes.iter().map(|(name, value)| (name.as_str(), value.as_str())).eq(expected));
         assert_eq!(old.with(&changes), new);
         assert!(new.is_enabled("AB"));
+        let on = Config::parse(&changed(text, &[("OFF", "y"), ("NEW", "7"), ("GONE", "n")]));
+        assert_eq!((on.value("OFF"), on.value("NEW"), on.value("GONE")), ("y", "7", ""));
     }
 }

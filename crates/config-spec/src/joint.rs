@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use kcfg::index::NodeId;
 use kcli::Failure;
-use kplan::{JointAdvice, KeptOption, OptionValue};
+use kplan::{JointAdvice, KeptOption};
 
 use crate::closure::Closure;
 use crate::conf::Conf;
@@ -86,10 +86,10 @@ pub fn judge<'r>(
 
 /// Returns the changes without the options of some rows, and with the smaller values.
 fn changes(conf: &Conf<'_>, rows: &[&Row], sizings: &[Sizing]) -> Result<Closure, Failure> {
-    let off = rows.iter().map(|row| (row.name.as_str(), &OptionValue::No));
+    let off = rows.iter().map(|row| (row.name.as_str(), "n"));
     let values = sizings
         .iter()
-        .filter_map(|sizing| Some((sizing.option.as_str(), &sizing.smaller.as_ref().ok()?.set)));
+        .filter_map(|sizing| Some((sizing.option.as_str(), sizing.smaller.as_ref().ok()?.set.as_str())));
     let all: Vec<Change<'_>> = off.chain(values).collect();
     if all.is_empty() { Ok(Closure::new()) } else { conf.changes(&all) }
 }

@@ -61,6 +61,13 @@ pub fn build_id(build: &KernelBuild) -> Result<Option<String>, Failure> {
     Ok(Functions::read(&build.vmlinux).map_err(Failure::of)?.build_id)
 }
 
+/// Returns the release of a kernel, such as `6.12.117`; its version if the build does not record the release.
+pub fn release(build: &KernelBuild) -> String {
+    let recorded = std::fs::read_to_string(build.dir.join("include/config/kernel.release"));
+    let version = || build.version.map(|version| version.to_string()).unwrap_or_default();
+    recorded.map_or_else(|_| version(), |release| release.trim().to_owned())
+}
+
 /// Reads the objects of a kernel's link.
 ///
 /// # Errors

@@ -11,8 +11,11 @@ off.
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
 - `holders`, `source`, `values`, `expression`: the numeric options that set the size of a variable, with smaller values;
 - `survey`, `joint`: all of these together, a row for each option; the proposed options together;
+- `inspect`: the order in which a build is read;
 - `print`, `explain`, `advise`: the output;
-- `trial`, `trimmed`: kernels that are built without the proposed options, and tested.
+- `trial`, `trimmed`: kernels that are built without the proposed options, and tested;
+- `rank`, `ranking`, `compare`, `figures`: kernels that are built without one option each, and measured; kernels side by
+  side.
 */
 
 mod advise;
@@ -21,6 +24,7 @@ mod c_text;
 mod cache;
 mod classes;
 mod closure;
+mod compare;
 mod condition;
 mod conf;
 mod config;
@@ -28,10 +32,12 @@ mod costs;
 mod devices;
 mod explain;
 mod expression;
+mod figures;
 mod functions;
 mod gates;
 mod hardware;
 mod holders;
+mod inspect;
 mod joint;
 mod kconfig;
 mod kernel;
@@ -40,6 +46,8 @@ mod makefile;
 mod mentions;
 mod parts;
 mod print;
+mod rank;
+mod ranking;
 mod references;
 mod server;
 mod source;
@@ -54,21 +62,16 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
+use census::document::Document;
 use kcli::{
     Failure, Output, Progress, check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan,
 };
-use kelf::{KernelBuild, Program};
-use kplan::{Coverage, Plan};
+use kelf::KernelBuild;
+use kplan::Plan;
 
 use arguments::{Arguments, Command};
-use classes::Ran;
-use conf::Conf;
-use gates::Gates;
-use hardware::Hardware;
+use inspect::{Inspection, Question, inspect};
 use kconfig::Definitions;
-use kernel::Kernel;
-use mentions::Mentions;
-use parts::Parts;
 use survey::{Facts, Measure, Row};
 use tree::Tree;
 
@@ -77,8 +80,11 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Failure> {
-    if let Some(Command::Try(arguments)) = &arguments.command {
-        return trial::run(arguments);
+    match &arguments.command {
+        Some(Command::Try(arguments)) => return trial::run(arguments),
+        Some(Command::Rank(arguments)) => return rank::run(arguments),
+        Some(Command::Compare(arguments)) => return compare::run(arguments),
+        None => {}
     }
     if let Some(path) = &arguments.fragment {
         let text = advise::fragment(&read_plan(path)?, &input_name(path))?;
@@ -117,133 +123,95 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         check_machine_of_plan(plan, named, &build.machine.to_string())?;
     }
     let tree = Tree::find(&build)?;
-    let (release, build_id) = (release(&build), kernel::build_id(&build)?);
+    drop(progress);
+    let question = Question {
+        plan: plan.as_ref().map(|plan| (plan, plan_name.as_str())),
+        assume_complete: arguments.assume_complete,
+        hardware: arguments.hardware.as_deref(),
+        quick: arguments.quick,
+    };
+    let (release, build_id) = (kernel::release(&build), kernel::build_id(&build)?);
     let census = arguments.census.as_deref();
     let census = census
         .map(|path| holders::read_census(path, &build.vmlinux, &release, build_id.as_deref()))
         .transpose()?;
     let mut output = Output::create(&arguments.output)?;
-    let mut hardware =
-        arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
-    let files = kernel::read_objects(&build)?;
-    let program = Program::link(&files).map_err(Failure::of)?;
-    if let Some(hardware) = &mut hardware {
-        hardware.add_tables(devices::patterns(&program, &tree.build));
-    }
-    let definitions = Definitions::read(&tree);
-    let candidates = survey::candidates(&tree.config, &definitions);
-    drop(progress);
-    let conf = (!arguments.quick).then(|| Conf::new(&tree)).transpose()?;
-    let closures = match &conf {
-        None => survey::quick_closures(&candidates),
-        Some(conf) => closure::find(conf, &definitions.text, &candidates)?,
-    };
-    let progress = Progress::spinner("building the graph");
-    let kernel = Kernel::lift(&build, &program, plan.as_ref(), arguments.assume_complete)?;
-    let coverage = plan.as_ref().and_then(|plan| plan.coverage.as_ref());
-    let ran = coverage.map(|coverage| Ran::of(&kernel.built, coverage));
-    if let (Some(ran), Some(coverage)) = (&ran, coverage) {
-        check_kernel_of_plan(coverage, ran, build_id.as_deref(), &plan_name)?;
-    }
-    let gates = Gates::read(&tree.source, &tree.arch, &tree.config, &kernel.objects);
-    let facts = Facts {
-        tree: &tree,
-        definitions: &definitions,
-        gates: &gates,
-        kernel: &kernel,
-        ran: ran.as_ref(),
-        hardware: hardware.as_ref(),
-    };
-    drop(progress);
-    let mentions = Mentions::read(&tree.build);
-    let parts = (!arguments.quick).then(|| Parts::read(&tree, &kernel.built, &mentions, &gates, &closures));
-    let progress = Progress::spinner("measuring options");
-    let measure = Measure::new(&facts, &mentions, parts);
-    let rows = measure.rows(&closures);
-    let sizings = census.map(|census| values::find(&facts, conf.as_ref(), &census)).transpose()?;
-    let joint = match &conf {
-        Some(conf) if arguments.advise => {
-            let sizings = sizings.as_deref().unwrap_or_default();
-            Some(joint::judge(&measure, conf, &rows, sizings, arguments.max_rebuilds)?)
-        }
-        _ => None,
-    };
-    drop(progress);
-    if let Some(name) = &arguments.explain {
-        let name = name.strip_prefix("CONFIG_").unwrap_or(name);
-        let text = match rows.iter().find(|row| row.name == name) {
-            Some(row) => explain::option(row, &tree, &definitions, &gates),
-            None => explain::number(name, &facts, sizings.as_deref())
-                .or_else(|| explain::fixed(name, &tree, &definitions, &closures))
-                .ok_or_else(|| unknown(name, &definitions))?,
-        };
-        output.write_all(text.as_bytes())?;
-        return Ok(output.commit()?);
-    }
-    let mut summary = None;
-    match joint {
-        Some(joint) => {
-            let mut plan = plan.unwrap_or_default();
-            let advice = advise::section(&measure, joint, &release, build_id);
-            summary = advise::summary(&advice);
-            plan.config = Some(advice);
-            plan.write(&mut output)?;
-        }
-        None if arguments.json => print::json(&rows, &gates, &release, !arguments.quick, &mut output)?,
-        None => write!(output, "{}", print::table(&rows, !arguments.quick))?,
-    }
+    let request = Request { arguments, plan: plan.as_ref(), census: census.as_ref(), release, build_id };
+    let notes = inspect(&build, &tree, &question, |found| request.answer(&found, &mut output))?;
     output.commit()?;
     // Not before: a failure has no other message than its error.
-    note(&rows, &gates);
-    if let Some(summary) = summary {
-        eprintln!("config-spec: {summary}");
-    }
+    notes.iter().for_each(|note| eprintln!("config-spec: {note}"));
     Ok(())
 }
 
-/// Prints notes about what the table leaves out.
-fn note(rows: &[Row], gates: &Gates) {
+/// A question about a build, with everything that was read for the answer.
+struct Request<'a> {
+    arguments: &'a Arguments,
+    plan: Option<&'a Plan>,
+    census: Option<&'a Document>,
+    release: String,
+    build_id: Option<String>,
+}
+
+impl Request<'_> {
+    /// Writes the answer to `output`, and returns notes.
+    fn answer(&self, found: &Inspection<'_>, output: &mut Output) -> Result<Vec<String>, Failure> {
+        let arguments = self.arguments;
+        let Inspection { measure, conf, closures, rows } = found;
+        let Facts { tree, definitions, gates, .. } = measure.facts;
+        let sizings = self.census.map(|census| values::find(measure.facts, *conf, census)).transpose()?;
+        let sizings = sizings.as_deref();
+        if let Some(name) = &arguments.explain {
+            let name = name.strip_prefix("CONFIG_").unwrap_or(name);
+            let text = match rows.iter().find(|row| row.name == name) {
+                Some(row) => explain::option(row, tree, definitions, gates),
+                None => explain::number(name, measure.facts, sizings)
+                    .or_else(|| explain::fixed(name, tree, definitions, closures))
+                    .ok_or_else(|| unknown(name, definitions))?,
+            };
+            output.write_all(text.as_bytes())?;
+            return Ok(Vec::new());
+        }
+        let mut notes = left_out(measure, rows);
+        match conf {
+            Some(conf) if arguments.advise => {
+                let joint =
+                    joint::judge(measure, conf, rows, sizings.unwrap_or_default(), arguments.max_rebuilds)?;
+                let mut plan = self.plan.cloned().unwrap_or_default();
+                let advice = advise::section(measure, joint, &self.release, self.build_id.clone());
+                notes.extend(advise::summary(&advice));
+                plan.config = Some(advice);
+                plan.write(output)?;
+            }
+            _ if arguments.json => print::json(rows, gates, &self.release, !arguments.quick, output)?,
+            _ => write!(output, "{}", print::table(rows, !arguments.quick))?,
+        }
+        Ok(notes)
+    }
+}
+
+/// Returns notes about what the table leaves out.
+fn left_out(measure: &Measure<'_>, rows: &[Row]) -> Vec<String> {
+    let (known, all) = measure.explained(rows);
+    let share = known as f64 * 100.0 / all.max(1) as f64;
+    let mut notes = vec![format!(
+        "note: {share:.1} % of the bytes of all objects are in objects and parts that an option of the table brings"
+    )];
+    let gates = measure.facts.gates;
     let without = rows.iter().filter(|row| !row.brings_something()).count();
     if without > 0 {
-        eprintln!(
-            "config-spec: note: {without} more options bring no object and no part of one; --json lists them"
-        );
+        notes.push(format!(
+            "note: {without} more options bring no object and no part of one; --json lists them"
+        ));
     }
     if !gates.unplaced.is_empty() {
-        eprintln!(
-            "config-spec: note: {} of {} objects have no place in the Makefiles, and count for no option; --json lists \
-             them",
+        notes.push(format!(
+            "note: {} of {} objects have no place in the Makefiles, and count for no option; --json lists them",
             gates.unplaced.len(),
             gates.unplaced.len() + gates.placed()
-        );
+        ));
     }
-}
-
-/// Returns the release of a kernel, such as `6.12.117`; its version if the build does not record the release.
-fn release(build: &KernelBuild) -> String {
-    let recorded = std::fs::read_to_string(build.dir.join("include/config/kernel.release"));
-    let version = || build.version.map(|version| version.to_string()).unwrap_or_default();
-    recorded.map_or_else(|_| version(), |release| release.trim().to_owned())
-}
-
-/// Checks that traces are of this kernel. A rewritten kernel has another build ID, but the same functions.
-fn check_kernel_of_plan(
-    coverage: &Coverage,
-    ran: &Ran,
-    build_id: Option<&str>,
-    plan: &str,
-) -> Result<(), Failure> {
-    let is_other = |id: &&str| build_id.is_some_and(|build_id| build_id != *id);
-    let other = coverage.runs.iter().filter_map(|run| run.build_id.as_deref()).find(is_other);
-    match (other, ran.absent.first()) {
-        (Some(other), Some(absent)) => Err(Failure::bad_input(format!(
-            "{plan}: the traces are of another kernel: build ID {other}, and {} functions that this one lacks, such as \
-             {absent}; expected build ID {}; trace the kernel that this build made",
-            ran.absent.len(),
-            build_id.unwrap_or("none")
-        ))),
-        _ => Ok(()),
-    }
+    notes
 }
 
 /// Returns the error for an option that Kconfig does not define.

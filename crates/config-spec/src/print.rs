@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use kcli::{Failure, Output, Table, human};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::gates::Gates;
@@ -52,7 +53,15 @@ pub fn json(
         "objects": { "placed": gates.placed(), "unplaced": gates.unplaced },
         "options": options,
     });
-    serde_json::to_writer_pretty(&mut *out, &document)?;
+    self::document(&document, out)
+}
+
+/// Writes a document.
+///
+/// # Errors
+/// If `out` cannot be written to.
+pub fn document(document: &impl Serialize, out: &mut Output) -> Result<(), Failure> {
+    serde_json::to_writer_pretty(&mut *out, document)?;
     Ok(writeln!(out)?)
 }
 

@@ -192,6 +192,21 @@ impl<'a> Measure<'a> {
         rows
     }
 
+    /// Returns the bytes of objects and parts that an option brings, and the bytes of all objects.
+    pub fn explained(&self, rows: &[Row]) -> (u64, u64) {
+        let built = &self.facts.kernel.built;
+        let objects: FxHashSet<&str> = rows.iter().flat_map(|row| &row.objects).map(String::as_str).collect();
+        let parts: FxHashSet<NodeId> =
+            rows.iter().filter_map(|row| row.part.as_ref()).flat_map(|part| &part.whole).copied().collect();
+        let is_outside =
+            |id: &NodeId| built.input_of(*id).is_none_or(|input| !objects.contains(&*input.object));
+        let parts: Vec<NodeId> = parts.into_iter().filter(is_outside).collect();
+        let objects: Vec<&str> = objects.into_iter().collect();
+        let all: Vec<&str> = self.contents.keys().copied().collect();
+        let known = costs::plus(costs::sum(&self.contents, &objects), costs::bytes(built, &parts));
+        (known.total(), costs::sum(&self.contents, &all).total())
+    }
+
     /// Returns the bytes that the kernel keeps only because of some objects and parts of others, as built and after the
     /// passes.
     pub fn kept(&self, objects: &[&str], parts: &[NodeId]) -> (KeptBytes, Option<KeptBytes>) {

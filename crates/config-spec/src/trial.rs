@@ -33,7 +33,7 @@ pub fn run(arguments: &TryArguments) -> Result<(), Failure> {
     let build = KernelBuild::find(&arguments.build.join("vmlinux")).map_err(Failure::of)?;
     let tree = Tree::find(&build)?;
     check(&advice, &name, &build, &tree)?;
-    let trimmed = Trimmed::copy(&build, &tree, &arguments.make, &arguments.output)?;
+    let trimmed = Trimmed::copy_to(&build, &tree, &arguments.make, &arguments.output)?;
     let mut tries = Tries::new(&trimmed, &arguments.test, &advice);
     let config = tries.run()?;
     let (trials, must_stay) = (tries.count, tries.must_stay);
@@ -174,13 +174,10 @@ impl<'a> Tries<'a> {
         self.count += 1;
         let options = self.options;
         let changes: Vec<Change<'_>> =
-            set.ones().map(|number| (options[number].name.as_str(), &options[number].set)).collect();
+            set.ones().map(|number| (options[number].name.as_str(), options[number].set.as_str())).collect();
         self.progress.message(format!("test {}, with {} changes", self.count, changes.len()));
         let trial = self.trimmed.trial(&changes, self.test)?;
-        let shown: Vec<String> = changes
-            .into_iter()
-            .map(|(name, value)| format!("{name}={}", String::from(value.clone())))
-            .collect();
+        let shown: Vec<String> = changes.into_iter().map(|(name, value)| format!("{name}={value}")).collect();
         self.progress.note(format!(
             "test {}: {:?} with {}",
             self.count,

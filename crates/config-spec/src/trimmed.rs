@@ -33,12 +33,20 @@ pub struct Trial {
     pub failure: String,
 }
 
+/// A kernel that was built.
+pub struct Built {
+    /// The configuration.
+    pub config: Config,
+    /// The reason why it could not be built.
+    pub failure: Option<Failure>,
+}
+
 impl<'b> Trimmed<'b> {
     /// Copies a build directory to the place of `out`. `variables` are for make.
     ///
     /// # Errors
     /// Bad input if `out` exists, or if make would not work in the copy.
-    pub fn copy(
+    pub fn copy_to(
         build: &'b KernelBuild,
         tree: &'b Tree,
         variables: &'b [String],
@@ -51,6 +59,19 @@ impl<'b> Trimmed<'b> {
             )));
         }
         check_output(build, out)?;
+        Trimmed::copy(build, tree, variables, &existing_ancestor(out)?)
+    }
+
+    /// Copies a build directory to a new one in `parent`. `variables` are for make.
+    ///
+    /// # Errors
+    /// Bad input if make would not work in the copy.
+    pub fn copy(
+        build: &'b KernelBuild,
+        tree: &'b Tree,
+        variables: &'b [String],
+        parent: &Path,
+    ) -> Result<Trimmed<'b>, Failure> {
         if fs::read_link(build.dir.join("source")).is_ok_and(|source| source == Path::new("..")) {
             return Err(Failure::bad_input(format!(
                 "{}: the build directory is in its source tree, and names it `..`, so a copy elsewhere would compile \
@@ -59,7 +80,7 @@ impl<'b> Trimmed<'b> {
             )));
         }
         let progress = Progress::spinner("copying the build");
-        let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Everything)?;
+        let copy = BuildCopy::make(build, parent, Content::Everything)?;
         drop(progress);
         let make = Make::new(build, variables, copy)?;
         let image = make.boot_image()?;
@@ -76,16 +97,30 @@ impl<'b> Trimmed<'b> {
     /// # Errors
     /// A failed job if Kconfig fails; bad input if the test cannot be run.
     pub fn trial(&self, changes: &[Change<'_>], test: &str) -> Result<Trial, Failure> {
+        let Built { config, failure } = self.build(changes)?;
+        let (verdict, failure) = match failure {
+            None => search::run_test("--test", test, "config-spec", self.make.dir())?,
+            Some(failure) => (Verdict::Bad, format!("\n  {}", failure.message())),
+        };
+        Ok(Trial { verdict, config, failure })
+    }
+
+    /// Builds the kernel with changes of options.
+    ///
+    /// # Errors
+    /// A failed job if Kconfig fails.
+    pub fn build(&self, changes: &[Change<'_>]) -> Result<Built, Failure> {
         let file = self.make.dir().join(".config");
         fs::write(&file, changed(self.text, changes))?;
         self.make.make(&["olddefconfig"], "`make olddefconfig`")?;
         let config = Config::parse(&String::from_utf8_lossy(&fs::read(&file)?));
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
-        let (verdict, failure) = match self.make.make(&targets, "building the kernel") {
-            Ok(()) => search::run_test("--test", test, "config-spec", self.make.dir())?,
-            Err(failure) => (Verdict::Bad, format!("\n  {}", failure.message())),
-        };
-        Ok(Trial { verdict, config, failure })
+        Ok(Built { config, failure: self.make.make(&targets, "building the kernel").err() })
+    }
+
+    /// The copy.
+    pub fn dir(&self) -> &Path {
+        self.make.dir()
     }
 
     /// Moves the copy to its place, with the plan in it.

@@ -138,11 +138,9 @@ fn checked(
     limit: ValueLimit,
     conf: &Conf<'_>,
 ) -> Result<Result<Smaller, String>, Failure> {
-    let value = OptionValue::Number(set);
-    let changes = conf.changes(&[(option, &value)])?;
-    let set = String::from(value.clone());
+    let changes = conf.changes(&[(option, &set)])?;
     Ok(match changes.get(option) {
-        Some(new) if *new == set => Ok(Smaller { set: value, limit, changes }),
+        Some(new) if *new == set => Ok(Smaller { set: OptionValue::Number(set), limit, changes }),
         Some(new) => Err(format!("Kconfig makes {new} of {set}")),
         None => Err(format!("Kconfig does not accept {set}")),
     })

@@ -386,6 +386,45 @@ fn quick_table_has_no_closures() {
 }
 
 #[test]
+fn kernels_are_compared_side_by_side() {
+    let fixture = Fixture::new();
+    fixture.write("meminfo", "MemTotal: 60000 kB\nMemFree: 50000 kB\nBuffers: 7 kB\nCached: 8 kB\n");
+    let line = "compare build/vmlinux build/vmlinux --memory";
+    let run = || fixture.command(line).arg("cat \"$1/../meminfo\"");
+    let text = run().succeed().text();
+    let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["build/vmlinux", "build/vmlinux"]);
+    for row in [["used", "KiB", "10,000", "10,000"], ["free", "KiB", "50,000", "50,000"]] {
+        assert!(rows.contains(&row.to_vec()), "{row:?} in {text}");
+    }
+    let kernels = parse(&run().arg("--json").succeed().text());
+    let vmlinux = fs::metadata(fixture.path("build/vmlinux")).expect("the kernel").len();
+    assert_eq!(
+        [&kernels[1]["vmlinux"], &kernels[1]["memory"]["cached"]],
+        [&Value::from(vmlinux), &Value::from(8)]
+    );
+    let names = kernels.as_array().expect("kernels").iter().map(|kernel| &kernel["kernel"]);
+    assert!(names.eq(["build/vmlinux"; 2]));
+    fixture.refuses("compare build/vmlinux --memory false", &["build/vmlinux: --memory:", "exit status: 1"]);
+    fixture.refuses("compare build/vmlinux --memory true", &["/proc/meminfo", "`MemFree: N kB`"]);
+}
+
+#[test]
+fn options_that_cannot_be_turned_off_are_not_ranked() {
+    let fixture = Fixture::new();
+    fixture.refuses(
+        "rank build/vmlinux AIO WATCHDOGS",
+        &["WATCHDOGS: cannot be turned off", "--explain WATCHDOGS"],
+    );
+    fixture.refuses("rank build/vmlinux CONFIG_X86_32", &["CONFIG_X86_32: cannot be turned off"]);
+    fixture.refuses("rank build/vmlinux AIO --against build/vmlinux", &["--against"]);
+    // Its tree has no make.
+    let outcome = fixture.command("rank build/vmlinux AIO -o ranks.json").outcome();
+    assert_eq!((outcome.status, outcome.stdout.len()), (Some(1), 0), "{outcome}");
+    assert!(!fixture.path("ranks.json").exists() && outcome.stderr.contains("make"), "{outcome}");
+}
+
+#[test]
 fn bad_plans_and_arguments_are_one_error() {
     let fixture = Fixture::new();
     let plan = fixture.read("plan.json");

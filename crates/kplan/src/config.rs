@@ -147,12 +147,19 @@ impl TryFrom<String> for OptionValue {
     }
 }
 
-impl From<OptionValue> for String {
-    fn from(value: OptionValue) -> String {
-        match value {
-            OptionValue::No => "n".to_owned(),
+impl OptionValue {
+    /// Returns the value as plans have it: `n`, or the number.
+    pub fn as_str(&self) -> &str {
+        match self {
+            OptionValue::No => "n",
             OptionValue::Number(number) => number,
         }
+    }
+}
+
+impl From<OptionValue> for String {
+    fn from(value: OptionValue) -> String {
+        value.as_str().to_owned()
     }
 }
 

@@ -108,3 +108,28 @@ fn options_that_a_test_needs_stay() {
         assert!(configuration(&build).contains("CONFIG_VIRTIO_BLK=y\n"));
     });
 }
+
+#[test]
+fn measured_options_save_what_was_estimated() {
+    KernelTest::check("measured_options_save_what_was_estimated", |test| {
+        let kernel = test.kernel("web-i386");
+        let run = Run::kshrink("config-spec").arg("rank").arg(&kernel.vmlinux).arg("--json");
+        // The first goes in whole objects, the second leaves calls behind.
+        let run = run.args(["VGA_ARB", "INET_DIAG"]).limit(TRY_LIMIT);
+        let ranking: Value = serde_json::from_str(&test.chain.succeed(run).text()).expect("a ranking");
+        let options = ranking["options"].as_array().expect("options");
+        let names: Vec<&Value> = options.iter().map(|option| &option["name"]).collect();
+        assert_eq!(names, ["INET_DIAG", "VGA_ARB"]);
+        for option in options {
+            let total = |of: &Value| {
+                let kinds = ["text", "data", "bss", "init"].iter();
+                kinds.map(|kind| of[kind].as_i64().expect("bytes")).sum::<i64>()
+            };
+            let (estimate, saved) = (&option["estimate"], &option["saved"]);
+            assert!(total(&saved["contents"]) > 4000, "{option}");
+            assert!(total(&saved["contents"]).abs_diff(total(&estimate["contents"])) <= 512, "{option}");
+            assert_eq!([&saved["not_expected"], &saved["still_there"]], [&json!([]), &json!([])]);
+            assert!(saved["vmlinux"].as_i64().is_some_and(|bytes| bytes > 4000), "{option}");
+        }
+    });
+}

@@ -1,0 +1,237 @@
+//! `config-spec rank`: builds the kernel without each option, one at a time, and measures what it brings.
+//!
+//! The source is the ranking of options in Ikeda's study of Linux Tiny (sections 5.3 and 5.4), which sets one option
+//! at a time. With a smaller kernel, each share is of the difference between both, as there.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use kcli::{Failure, Output, Progress};
+use kelf::{KernelBuild, Program};
+use kplan::KeptBytes;
+
+use crate::arguments::RankArguments;
+use crate::closure::Closure;
+use crate::config::Config;
+use crate::costs;
+use crate::figures::{Figures, Memory};
+use crate::inspect::{Inspection, Question, inspect};
+use crate::kernel;
+use crate::print;
+use crate::ranking::{Difference, Estimate, Ranked, Ranking, Saved, Whole};
+use crate::survey::Row;
+use crate::tree::Tree;
+use crate::trimmed::Trimmed;
+
+/// A change of an option to be measured.
+struct Candidate {
+    name: String,
+    value: String,
+    with: Vec<String>,
+    rebuilds: usize,
+    estimate: Option<Estimate>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Bad input if a build cannot be read, or an option cannot be changed; a failed job if the build cannot be copied.
+pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
+    let build = KernelBuild::find(&arguments.vmlinux).map_err(Failure::of)?;
+    let tree = Tree::find(&build)?;
+    let smaller = arguments.against.as_deref().map(|path| {
+        let build = KernelBuild::find(path).map_err(Failure::of)?;
+        Ok::<_, Failure>((Tree::find(&build)?.config, whole(&build, &contents(&build)?, arguments)?))
+    });
+    let smaller = smaller.transpose()?;
+    let config = smaller.as_ref().map(|(config, _)| config);
+    let candidates = inspect(&build, &tree, &Question::default(), |found| match config {
+        Some(config) => differing(&found, &tree, config),
+        None => named(&found.rows, &arguments.options),
+    })?;
+    let mut output = Output::create(&arguments.output)?;
+    let (candidates, slow): (Vec<_>, Vec<_>) =
+        candidates.into_iter().partition(|candidate| candidate.rebuilds <= arguments.max_rebuilds);
+    let contents = contents(&build)?;
+    let original = whole(&build, &contents, arguments)?;
+    let bench = Bench { build: &build, tree: &tree, arguments, contents, original: &original.figures };
+    let options = bench.measure_all(&candidates)?;
+    let mut ranking = Ranking {
+        kernel: kernel::release(&build),
+        original,
+        against: smaller.map(|(_, whole)| whole),
+        options,
+        not_measured: slow.into_iter().map(|slow| (slow.name, slow.rebuilds)).collect(),
+    };
+    ranking.sort();
+    match arguments.json {
+        true => print::document(&ranking, &mut output)?,
+        false => write!(output, "{}", ranking.table())?,
+    }
+    output.commit()?;
+    ranking.notes().iter().for_each(|note| eprintln!("config-spec: {note}"));
+    Ok(())
+}
+
+/// Returns the options with code or data, or the named ones.
+fn named(rows: &[Row], names: &[String]) -> Result<Vec<Candidate>, Failure> {
+    let of = |row: &Row| Candidate {
+        name: row.name.clone(),
+        value: "n".to_owned(),
+        with: row.with.clone(),
+        rebuilds: row.rebuilds.len(),
+        estimate: Some(Estimate::of(row)),
+    };
+    if names.is_empty() {
+        return Ok(rows.iter().filter(|row| row.brings_something()).map(of).collect());
+    }
+    let one = |name: &String| {
+        let short = name.strip_prefix("CONFIG_").unwrap_or(name);
+        rows.iter().find(|row| row.name == short).map(of).ok_or_else(|| {
+            Failure::bad_input(format!(
+                "{name}: cannot be turned off in this configuration; expected an option that config-spec lists; \
+                 config-spec --explain {short} says why"
+            ))
+        })
+    };
+    names.iter().map(one).collect()
+}
+
+/// Returns the options with a prompt that have another value in the smaller configuration. Texts do not count.
+fn differing(found: &Inspection<'_>, tree: &Tree, smaller: &Config) -> Result<Vec<Candidate>, Failure> {
+    let definitions = found.measure.facts.definitions;
+    let mut candidates = Vec::new();
+    for (name, value) in tree.config.changes(smaller) {
+        let has_prompt = definitions.options.get(&name).is_some_and(|option| option.prompt.is_some());
+        if !has_prompt || value.starts_with('"') || tree.config.value(&name).starts_with('"') {
+            continue;
+        }
+        let row = found.rows.iter().find(|row| row.name == name && value.is_empty());
+        let value = if value.is_empty() { "n".to_owned() } else { value };
+        let changes = match (row, found.conf) {
+            (Some(row), _) => row.changes.clone(),
+            (None, Some(conf)) => conf.changes(&[(&name, &value)])?,
+            (None, None) => Closure::new(),
+        };
+        // Kconfig keeps the value of an option that others select.
+        if !changes.contains_key(&name) {
+            continue;
+        }
+        let rebuilds = found.measure.rebuilds(&changes, &[]).len();
+        let with = row.map(|row| row.with.clone()).unwrap_or_default();
+        candidates.push(Candidate { name, value, with, rebuilds, estimate: row.map(Estimate::of) });
+    }
+    Ok(candidates)
+}
+
+/// The kernel that changes are measured against.
+struct Bench<'a> {
+    build: &'a KernelBuild,
+    tree: &'a Tree,
+    arguments: &'a RankArguments,
+    contents: BTreeMap<String, KeptBytes>,
+    original: &'a Figures,
+}
+
+impl Bench<'_> {
+    fn measure_all(&self, candidates: &[Candidate]) -> Result<Vec<Ranked>, Failure> {
+        let progress = Progress::bar(candidates.len() as u64, "building");
+        let measured = candidates.iter().map(|candidate| {
+            progress.message(format!("building with {}={}", candidate.name, candidate.value));
+            let ranked = self.measure(candidate)?;
+            progress.note(ranked.to_string());
+            progress.advance(1);
+            Ok(ranked)
+        });
+        measured.collect()
+    }
+
+    /// Builds the kernel with one change, in a copy of the build directory.
+    fn measure(&self, candidate: &Candidate) -> Result<Ranked, Failure> {
+        let Candidate { name, value, with, rebuilds, estimate } = candidate;
+        let start = std::time::Instant::now();
+        let trimmed = Trimmed::copy(self.build, self.tree, &self.arguments.make, &std::env::temp_dir())?;
+        let built = trimmed.build(&[(name, value)])?;
+        let mut ranked = Ranked {
+            name: name.clone(),
+            value: value.clone(),
+            with: with.clone(),
+            rebuilds: *rebuilds,
+            seconds: 0,
+            estimate: estimate.clone(),
+            saved: None,
+            problem: None,
+        };
+        let is_set = if value == "n" {
+            built.config.value(name).is_empty()
+        } else {
+            built.config.value(name) == value
+        };
+        match built.failure {
+            Some(failure) => ranked.problem = Some(failure.message().to_owned()),
+            None if !is_set => ranked.problem = Some("Kconfig does not accept the value".to_owned()),
+            None => {
+                let without = KernelBuild::find(&trimmed.dir().join("vmlinux")).map_err(Failure::of)?;
+                let contents = contents(&without)?;
+                let mut figures = Figures::of(&without.dir)?;
+                if let Some(command) = &self.arguments.memory {
+                    match Memory::measure(command, &without.dir) {
+                        Ok(memory) => figures.memory = Some(memory),
+                        Err(problem) => ranked.problem = Some(problem),
+                    }
+                }
+                ranked.saved = Some(self.saved(&contents, &figures, estimate.as_ref()));
+            }
+        }
+        ranked.seconds = start.elapsed().as_secs();
+        Ok(ranked)
+    }
+
+    fn saved(
+        &self,
+        contents: &BTreeMap<String, KeptBytes>,
+        now: &Figures,
+        estimate: Option<&Estimate>,
+    ) -> Saved {
+        let expected = estimate.map(|estimate| estimate.objects.as_slice()).unwrap_or_default();
+        let gone = self.contents.keys().filter(|object| !contents.contains_key(*object));
+        let is_expected = |object: &&String| expected.contains(object);
+        let memory = |figures: &Figures| figures.memory.map(|memory| memory.free);
+        let is_there = |object: &&String| contents.contains_key(*object);
+        Saved {
+            contents: Difference::between(all(&self.contents), all(contents)),
+            not_expected: gone.filter(|object| !is_expected(object)).cloned().collect(),
+            still_there: expected.iter().filter(is_there).cloned().collect(),
+            vmlinux: self.original.vmlinux as i64 - now.vmlinux as i64,
+            footprint: self.original.footprint as i64 - now.footprint as i64,
+            boot_image: self
+                .original
+                .boot_image
+                .zip(now.boot_image)
+                .map(|(old, new)| old as i64 - new as i64),
+            free: memory(self.original).zip(memory(now)).map(|(old, new)| new as i64 - old as i64),
+        }
+    }
+}
+
+/// Returns the figures of a build, with its memory if there is a command.
+fn whole(
+    build: &KernelBuild,
+    contents: &BTreeMap<String, KeptBytes>,
+    arguments: &RankArguments,
+) -> Result<Whole, Failure> {
+    let figures = Figures::with_memory(build, arguments.memory.as_deref())?;
+    Ok(Whole { contents: all(contents).total(), figures })
+}
+
+/// Returns the contents of all objects.
+fn all(contents: &BTreeMap<String, KeptBytes>) -> KeptBytes {
+    contents.values().copied().fold(KeptBytes::default(), costs::plus)
+}
+
+/// Returns the contents of the linked objects of a build, by name.
+fn contents(build: &KernelBuild) -> Result<BTreeMap<String, KeptBytes>, Failure> {
+    let files = kernel::read_objects(build)?;
+    let program = Program::link(&files).map_err(Failure::of)?;
+    Ok(costs::contents(&program).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect())
+}
