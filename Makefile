@@ -3,7 +3,7 @@
 # make test   all lints and tests
 # make help   all targets
 
-.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory pages pages-arm64 clean
+.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory study-options pages pages-arm64 clean
 
 PREFIX = /usr/local
 # Where cargo builds.
@@ -52,6 +52,7 @@ help:
 	@echo 'make study-freeze     kernels with everything frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
 	@echo 'make study-frozen     sizes of kernels frozen by page and by stub, for i386 and ARM (docs/frozen-kernels.md)'
 	@echo 'make study-memory     memory that devices gain, as kelf size says and as they see it (docs/memory-kernels.md)'
+	@echo 'make study-options    what each option of a kernel costs, measured one at a time, and the tables of the study of Linux Tiny; hours (docs/options-kernels.md)'
 	@echo 'make pages   pages of text that a kernel touches, as built and with ordered code (docs/pages.md)'
 	@echo 'make pages-arm64   the same for an arm64 kernel, ordered only by ld.lld (docs/pages-arm64.md)'
 	@echo 'make clean   removes $(TARGET)/ and out/, but keeps kernels in $${KSHRINK_CACHE:-~/.cache/kshrink}'
@@ -188,6 +189,9 @@ study-frozen: build
 
 study-memory: build
 	fixtures/bench/memory.sh docs/memory-kernels.md
+
+study-options: build
+	fixtures/bench/options.sh docs/options-kernels.md
 
 pages: build
 	fixtures/pages/pages.sh out/pages
