@@ -3,7 +3,7 @@
 # make test   all lints and tests
 # make help   all targets
 
-.PHONY: help demo check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory study-options pages pages-arm64 clean
+.PHONY: help demo demo-kernel check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory study-options pages pages-arm64 clean
 
 PREFIX = /usr/local
 # Where cargo builds.
@@ -23,6 +23,7 @@ TEST_KERNELS = web-i386 arm-virt-smp web-i386-data-objects
 help:
 	@echo 'make demo    builds a kernel, shrinks it for BusyBox, boots both, prints a table (out/demo/)'
 	@echo 'make demo ARCH=arm   the same for 32-bit ARM (out/demo-arm/)'
+	@echo 'make demo TRIM=trim  the same, after a build without the options that the kernel did not use (out/demo-trim/)'
 	@echo 'make check   format, lints, documentation, tests that need neither kernels nor other tools, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
 	@echo 'make test-rest   tests of more kernels and programs, an hour or two'
@@ -57,15 +58,20 @@ help:
 	@echo 'make pages-arm64   the same for an arm64 kernel, ordered only by ld.lld (docs/pages-arm64.md)'
 	@echo 'make clean   removes $(TARGET)/ and out/, but keeps kernels in $${KSHRINK_CACHE:-~/.cache/kshrink}'
 
-demo: build
-	fixtures/demo.sh out/demo$(ARCH:%=-%) $(ARCH)
+# Rust builds often use one core, so the kernel is built at the same time.
+demo:
+	fixtures/install.sh rust kernel boot $(ARCH)
+	$(MAKE) -j 2 build demo-kernel
+	fixtures/demo.sh out/demo$(ARCH:%=-%)$(TRIM:%=-%) $(or $(ARCH),i386) $(TRIM)
+
+demo-kernel:
+	fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386) >/dev/null
 
 check: lint
 	cargo test --workspace --lib --bins -- --skip chains_tell_what_functions_tell
 	cargo test --workspace --doc
 	cargo test $(CHECKED_PACKAGES:%=--package %) $(CHECKED:%=--test %)
 
-# Rust builds often use one core, so kernels are built at the same time.
 test:
 	fixtures/install.sh rust kernel boot browser programs cross clang scan arm
 	$(MAKE) -j 2 test-kernels test-binaries

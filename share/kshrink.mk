@@ -40,7 +40,7 @@
 #   KSHRINK_QEMU     QEMU and its options, without kernel and command line:
 #                    qemu-system-i386 -m 64 -initrd rootfs.cpio.gz -nic user
 #   KSHRINK_BOOT     a command of the shell that boots and ends by itself, instead of KSHRINK_QEMU. It finds
-#                    in its environment KSHRINK_RUN (a name of KSHRINK_RUNS), KSHRINK_IMAGE,
+#                    in its environment KSHRINK_RUN (a name of KSHRINK_RUNS), KSHRINK_IMAGE, KSHRINK_VMLINUX,
 #                    KSHRINK_APPEND (the command line), KSHRINK_TRACE_OPTIONS (for QEMU, which then writes the
 #                    trace), KSHRINK_TRACE (the trace, for a command that has its own options) and KSHRINK_LOG
 #   KSHRINK_KCORE    copies of /proc/kcore of the device, after it ran the kernel of `instrumented`
@@ -239,7 +239,7 @@ $(kshrink_traces): $(kshrink_out)/traces/%.trace: $(kshrink_ready) $(kshrink_plu
 			options="-accel tcg$(kshrink_comma)thread=single -plugin $(abspath $(kshrink_plugin))$(kshrink_comma)out=$$trace$(kshrink_comma)$$places" ;; \
 		(*) options="-accel tcg$(kshrink_comma)thread=single$(kshrink_comma)one-insn-per-tb=on -d in_asm -D $$trace" ;; \
 	esac;) \
-	export KSHRINK_RUN=$* KSHRINK_IMAGE="$$image" KSHRINK_APPEND="$$append" KSHRINK_TRACE_OPTIONS="$$options" \
+	export KSHRINK_RUN=$* KSHRINK_IMAGE="$$image" KSHRINK_VMLINUX=$(abspath $(kshrink_vmlinux)) KSHRINK_APPEND="$$append" KSHRINK_TRACE_OPTIONS="$$options" \
 		KSHRINK_TRACE="$$trace" KSHRINK_LOG="$$log"; \
 	failed() { [ ! -f "$$log" ] || { tail -n 20 "$$log" >&2; set -- "$$1; its console is in $(@:.trace=.log)"; }; \
 		$(call kshrink_fail,$$1); }; \

@@ -27,6 +27,8 @@ Examples:
       make a kernel for this command line and the system calls of BusyBox
   cmdline-spec build/vmlinux --cmdline '' --fix panic_on_oops=1 --on-mismatch panic -o plan.json
       fix a variable to 1; the kernel panics if its command line asks for something that was removed
+  config-spec build/vmlinux --plan plan.json --advise | cmdline-spec build/vmlinux --recommend
+      print boot parameters that may do what turning off an option does
 
 Exit status:
   0  success
@@ -74,6 +76,11 @@ pub struct Arguments {
     /// The column to sort the table by
     #[arg(long, value_enum, default_value_t = Column::Keeps, conflicts_with = "cmdline")]
     pub sort: Column,
+
+    /// Print the boot parameters that may do the same as the options which the plan's section `config` proposes to turn
+    /// off (`config-spec --advise`), with the value 0 or off: try them first, because they need no build
+    #[arg(long, conflicts_with_all = ["cmdline", "sort", "json"])]
+    pub recommend: bool,
 
     /// Print the table as JSON
     #[arg(long, conflicts_with = "cmdline")]

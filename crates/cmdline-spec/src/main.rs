@@ -5,6 +5,7 @@
 - `line`, `bootconfig`, `effective`: the effective command line and its words;
 - `changes`, `types`: the variables of parameters, and other ways to change them;
 - `table`: all parameters of a kernel;
+- `recommend`: the parameters of options that `config-spec` proposes to turn off;
 - `decide`: the section `params` of the plan.
 */
 
@@ -14,6 +15,7 @@ mod changes;
 mod decide;
 mod effective;
 mod line;
+mod recommend;
 mod table;
 mod types;
 mod unclaimed;
@@ -71,6 +73,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     drop(progress);
     table::sort(&mut rows, arguments.sort);
     let mut output = Output::create(&arguments.output)?;
+    if arguments.recommend {
+        let name = input_name(arguments.plan.as_deref().unwrap_or(Path::new("-")));
+        for word in recommend::words(&plan, &name, &rows)? {
+            writeln!(output, "{word}")?;
+        }
+        return Ok(output.commit()?);
+    }
     match arguments.json {
         true => json(&rows, &mut output)?,
         false => write!(output, "{}", table::print(&rows))?,

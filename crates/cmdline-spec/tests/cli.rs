@@ -158,6 +158,26 @@ fn what_is_built_in_is_part_of_the_command_line() {
 }
 
 #[test]
+fn parameters_of_proposed_options_are_recommended() {
+    let run = |plan: &str| Run::kshrink("cmdline-spec").arg(vmlinux()).arg("--recommend").stdin(plan);
+    // A count, a switch that is on, a switch that is off, a parameter of another kind, and one that is not there.
+    let parameters = json!(["pty.legacy_count", "printk.console_suspend", "printk.time", "ip=", "gone"]);
+    let plan = json!({"schema": "kshrink/1", "config": {"kernel": "6.12", "options": [{
+        "name": "A\nB", "set": "n", "class": "init-only", "with": [], "objects": [], "ran": [], "rebuilds": 0,
+        "keeps": {"text": 0, "data": 0, "bss": 0, "init": 0}, "evidence": "trace", "parameters": parameters}]}});
+    let text = run(&plan.to_string()).succeed().text();
+    let words: Vec<&str> = text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert_eq!(words, ["pty.legacy_count=0", "printk.console_suspend=N"], "{text}");
+    assert!(
+        text.starts_with("pty.legacy_count=0  # is 256; only the code of AB has it, which is init-only\n"),
+        "{text}"
+    );
+    let outcome = run(r#"{"schema": "kshrink/1"}"#).outcome();
+    assert_eq!(outcome.status, Some(2));
+    assert!(outcome.stderr.contains("no section `config`") && outcome.stdout.is_empty(), "{outcome}");
+}
+
+#[test]
 fn a_plan_keeps_its_other_sections() {
     let plan = r#"{"schema": "kshrink/1", "limits": {"a": 1}}"#;
     let run = Run::kshrink("cmdline-spec").arg(vmlinux()).args(["--cmdline", "quiet"]).stdin(plan);

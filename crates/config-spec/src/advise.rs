@@ -75,6 +75,7 @@ fn option(row: &Row) -> Option<OptionAdvice> {
         keeps: row.keeps,
         after: row.after,
         ran: row.ran.iter().take(MAX_FUNCTIONS).map(|function| function.name.to_string()).collect(),
+        parameters: row.parameters.clone(),
         rebuilds: row.rebuilds.len() as u64,
         memory: 0,
         value: None,
@@ -95,6 +96,7 @@ fn value(measure: &Measure<'_>, sizing: &Sizing, smaller: &Smaller) -> OptionAdv
         keeps: KeptBytes::default(),
         after: None,
         ran: Vec::new(),
+        parameters: Vec::new(),
         rebuilds: measure.rebuilds(&smaller.changes, &[]).len() as u64,
         memory: sizing.holder.bytes,
         value: Some(ValueFacts {
@@ -167,6 +169,13 @@ fn reason(option: &OptionAdvice) -> String {
     let mut reason = format!("{what}; keeps {} bytes", human(option.keeps.resident()));
     if init > 0 {
         let _ = write!(reason, " and {} of init", human(init));
+    }
+    if !option.parameters.is_empty() {
+        let _ = write!(
+            reason,
+            "; has the boot parameters {}, see cmdline-spec --recommend",
+            option.parameters.join(", ")
+        );
     }
     if !option.with.is_empty() {
         let _ = write!(reason, "; with {}", option.with.join(", "));

@@ -44,6 +44,7 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
         Handled::Maybe => line(&mut text, "calls", "programs may make its system calls"),
         Handled::RuledOut => line(&mut text, "calls", "no program makes its system calls"),
     }
+    list(&mut text, "boot parameters", &row.parameters, |name| name.clone());
     list(&mut text, "goes with it", &row.with, |name| name.clone());
     list(&mut text, "comes instead", &row.instead, |name| name.clone());
     let is_other = |(name, _): &(&String, &String)| {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kcfg::graph::Graph;
 use kcfg::lift::Lifter;
+use kcfg::parameters;
 use kcli::Failure;
 use kelf::{Functions, InputFiles, KernelBuild, Program};
 use kopt::{Options, Pass, rounds};
@@ -38,7 +39,8 @@ impl<'p> Kernel<'p> {
             let run = rounds::run(lifter, plan, passes, options, |_| ());
             Ok(run.map_err(Failure::of)?.0)
         };
-        let built = lift(&Plan::default(), &[Pass::Reach])?;
+        let mut built = lift(&Plan::default(), &[Pass::Reach])?;
+        parameters::cut(&mut built, "config-spec");
         let after = match plan {
             None => None,
             Some(plan) => {

@@ -100,6 +100,9 @@ fn option(row: &Row, gates: &Gates, closures: bool) -> Value {
         Handled::Maybe => set("system_calls", json!("possible")),
         Handled::RuledOut => set("system_calls", json!("unused")),
     }
+    if !row.parameters.is_empty() {
+        set("parameters", json!(row.parameters));
+    }
     if let Some(device) = &row.device {
         set("device", json!(device));
     }

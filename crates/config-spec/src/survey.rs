@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kcfg::index::NodeId;
+use kcfg::parameters::{self, Parameter};
 use kplan::{KeptBytes, UseClass};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
@@ -56,6 +57,8 @@ pub struct Row {
     pub class: Result<UseClass, String>,
     /// Handlers of system calls in these objects, and whether the plan rules out every one.
     pub handlers: Handled,
+    /// The boot parameters of these objects and parts, by name.
+    pub parameters: Vec<String>,
     /// The device of the target that one of the objects drives.
     pub device: Option<String>,
 }
@@ -159,6 +162,7 @@ pub struct Measure<'a> {
     handlers: Handlers<'a>,
     handlers_after: Option<Handlers<'a>>,
     with_code: FxHashSet<&'a str>,
+    parameters: Vec<Parameter>,
     mentions: &'a Mentions,
     parts: Option<Parts<'a>>,
 }
@@ -175,6 +179,7 @@ impl<'a> Measure<'a> {
             handlers: Handlers::of(&kernel.built),
             handlers_after: kernel.after.as_ref().map(Handlers::of),
             with_code: classes::with_code(&kernel.built),
+            parameters: parameters::all(&kernel.built),
             mentions,
             parts,
         }
@@ -276,6 +281,8 @@ impl<'a> Measure<'a> {
             parts.extend(&part.touched);
         }
         let inside = Inside { objects: &objects, parts: &parts };
+        let own = self.parameters.iter().filter(|parameter| parts.contains(&parameter.node));
+        let parameters = own.map(|parameter| parameter.name.clone()).collect();
         Row {
             name: name.to_owned(),
             prompt: definitions.options.get(name).and_then(|found| found.prompt.clone()).unwrap_or_default(),
@@ -286,6 +293,7 @@ impl<'a> Measure<'a> {
             class: self.class(inside, part.as_ref(), rebuilds.len(), &functions),
             handlers: self.handled(inside),
             device: self.device(&objects),
+            parameters,
             ran: functions.into_iter().cloned().collect(),
             rebuilds: rebuilds.into_iter().map(str::to_owned).collect(),
             objects: objects.into_iter().map(str::to_owned).collect(),

@@ -71,6 +71,9 @@ pub struct OptionAdvice {
     pub after: Option<KeptBytes>,
     /// The functions of these objects that ran, by name; the first ones if there are many.
     pub ran: Vec<String>,
+    /// The boot parameters that only its code has, by name; one of them may do the same without a build.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parameters: Vec<String>,
     /// The number of other objects that a build compiles again.
     pub rebuilds: u64,
     /// The bytes that a variable holds whose size the option sets; 0 for an option to turn off.

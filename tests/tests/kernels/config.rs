@@ -59,6 +59,16 @@ fn kernel_with_proposed_changes_serves() {
         test.write("census.json", owners.to_string());
         let plan = advice(test, &scenario, &kernel, &["--census", "census.json"]);
         assert_eq!(configuration(&kernel.build), config);
+        // A boot parameter does the most of it without a build.
+        let run =
+            Run::kshrink("cmdline-spec").arg(&kernel.vmlinux).arg("--recommend").stdin(plan.to_string());
+        let words = test.chain.succeed(run).text();
+        let words: Vec<&str> = words.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        assert_eq!(words, ["pty.legacy_count=0"]);
+        test.passes(&scenario, &kernel, &["--append", words[0]]);
+        let [old, new] =
+            [&before, &test.console(&kernel)].map(|console| number(console, "meminfo", "MemFree"));
+        assert!(new >= old + 600, "{old} to {new} KiB");
         let (build, result) = tried(test, &kernel, &scenario, &plan);
         let options = result["config"]["options"].as_array().expect("options");
         assert!(
