@@ -8,14 +8,12 @@
 //! - [`Progress`]: a spinner or bar on a terminal, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns;
 //! - [`scratch`]: temporary directories and commands that a signal cleans up;
-//! - [`search`]: the candidates that make a test fail, by halving;
-//! - [`html`]: self-contained HTML pages.
+//! - [`search`]: the candidates that make a test fail, by halving.
 //!
 //! This is a handful of functions, not a framework: a command describes its own arguments and calls the functions it
 //! needs. Standard output is for results alone, and a result is either whole or absent. Diagnostics and progress
 //! therefore use standard error, and a file appears under its name only when it is complete.
 
-pub mod html;
 mod input;
 mod install;
 mod output;
