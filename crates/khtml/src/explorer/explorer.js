@@ -16,6 +16,7 @@ class Explorer {
   //   searched       the items that the search finds
   //   namesOf        returns the names of an item
   //   bytesOf        returns the bytes of an item, by which the search sorts
+  //   reveal         may bring a hidden item into the map before it is selected
   //   selected       is called when the selection changes
   constructor(page) {
     this.page = page;
@@ -79,6 +80,7 @@ class Explorer {
 
   // Selects an item: marks its node, or dims all others if it has none or several.
   select(item) {
+    this.page.reveal?.(item);
     this.item = item;
     if (location.hash !== this.page.addressOf(item)) location.hash = this.page.addressOf(item);
     const nodes = this.page.nodesOf(item);

@@ -74,6 +74,9 @@ mod tests {
     fn labels_are_escaped() {
         let page = Explorer { title: "<t>", map: "\"m\"", search: "s", style: "", data: &[], script: "" };
         let page = page.to_string();
-        assert!(page.contains("<h1>&lt;t&gt;</h1>") && page.contains("aria-label=\"&quot;m&quot;\""), "{page}");
+        assert!(
+            page.contains("<h1>&lt;t&gt;</h1>") && page.contains("aria-label=\"&quot;m&quot;\""),
+            "{page}"
+        );
     }
 }
