@@ -11,7 +11,7 @@ off.
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
 - `holders`, `source`, `values`, `expression`: the numeric options that set the size of a variable, with smaller values;
 - `survey`, `joint`: all of these together, a row for each option; the proposed options together;
-- `print`, `explain`, `advise`: the output;
+- `print`, `explain`, `advise`, `html`: the output;
 - `trial`, `trimmed`: kernels that are built without the proposed options, and tested.
 */
 
@@ -32,6 +32,7 @@ mod functions;
 mod gates;
 mod hardware;
 mod holders;
+mod html;
 mod joint;
 mod kconfig;
 mod kernel;
@@ -55,7 +56,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kcli::{
-    Failure, Output, Progress, check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan,
+    Failure, Output, Progress, check_machine_of_plan, create_with_page, input_name, named_or_piped,
+    read_piped_plan, read_plan,
 };
 use kelf::{KernelBuild, Program};
 use kplan::{Coverage, Plan};
@@ -82,7 +84,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if let Some(path) = &arguments.fragment {
         let text = advise::fragment(&read_plan(path)?, &input_name(path))?;
-        let mut output = Output::create(&arguments.output)?;
+        let mut output = Output::create(arguments.output.as_deref().unwrap_or(Path::new("-")))?;
         output.write_all(text.as_bytes())?;
         return Ok(output.commit()?);
     }
@@ -122,7 +124,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let census = census
         .map(|path| holders::read_census(path, &build.vmlinux, &release, build_id.as_deref()))
         .transpose()?;
-    let mut output = Output::create(&arguments.output)?;
+    let is_asked = arguments.json || arguments.advise;
+    let (mut output, mut page) =
+        create_with_page(arguments.output.as_deref(), arguments.html.as_deref(), is_asked)?;
     let mut hardware =
         arguments.hardware.as_deref().map(|path| Hardware::read(path, &tree.build)).transpose()?;
     let files = kernel::read_objects(&build)?;
@@ -161,38 +165,53 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let measure = Measure::new(&facts, &mentions, parts);
     let rows = measure.rows(&closures);
     let sizings = census.map(|census| values::find(&facts, conf.as_ref(), &census)).transpose()?;
-    let joint = match &conf {
-        Some(conf) if arguments.advise => {
+    let has_evidence = coverage.is_some() || sizings.is_some();
+    let advice = match &conf {
+        Some(conf) if arguments.advise || (page.is_some() && has_evidence) => {
             let sizings = sizings.as_deref().unwrap_or_default();
-            Some(joint::judge(&measure, conf, &rows, sizings, arguments.max_rebuilds)?)
+            let joint = joint::judge(&measure, conf, &rows, sizings, arguments.max_rebuilds)?;
+            Some(advise::section(&measure, joint, &release, build_id))
         }
         _ => None,
     };
     drop(progress);
-    if let Some(name) = &arguments.explain {
-        let name = name.strip_prefix("CONFIG_").unwrap_or(name);
-        let text = match rows.iter().find(|row| row.name == name) {
-            Some(row) => explain::option(row, &tree, &definitions, &gates),
-            None => explain::number(name, &facts, sizings.as_deref())
-                .or_else(|| explain::fixed(name, &tree, &definitions, &closures))
-                .ok_or_else(|| unknown(name, &definitions))?,
-        };
-        output.write_all(text.as_bytes())?;
-        return Ok(output.commit()?);
+    if let Some(page) = &mut page {
+        let document = print::document(&rows, &gates, &release, !arguments.quick);
+        let vmlinux = &vmlinux.display().to_string();
+        let (sizings, advice) = (sizings.as_deref(), advice.as_ref());
+        let survey =
+            html::Survey { vmlinux, document: &document, measure: &measure, rows: &rows, sizings, advice };
+        page.write_all(html::page(&survey)?.as_bytes())?;
     }
     let mut summary = None;
-    match joint {
-        Some(joint) => {
-            let mut plan = plan.unwrap_or_default();
-            let advice = advise::section(&measure, joint, &release, build_id);
-            summary = advise::summary(&advice);
-            plan.config = Some(advice);
-            plan.write(&mut output)?;
+    if let Some(output) = &mut output {
+        if let Some(name) = &arguments.explain {
+            let name = name.strip_prefix("CONFIG_").unwrap_or(name);
+            let explanation = match rows.iter().find(|row| row.name == name) {
+                Some(row) => explain::option(row, &tree, &definitions, &gates),
+                None => explain::number(name, &facts, sizings.as_deref())
+                    .or_else(|| explain::fixed(name, &tree, &definitions, &closures))
+                    .ok_or_else(|| unknown(name, &definitions))?,
+            };
+            write!(output, "{explanation}")?;
+        } else if arguments.advise {
+            summary = advice.as_ref().and_then(advise::summary);
+            Plan { config: advice, ..plan.unwrap_or_default() }.write(output)?;
+        } else if arguments.json {
+            let document = print::document(&rows, &gates, &release, !arguments.quick);
+            serde_json::to_writer_pretty(&mut *output, &document)?;
+            writeln!(output)?;
+        } else {
+            write!(output, "{}", print::table(&rows, !arguments.quick))?;
         }
-        None if arguments.json => print::json(&rows, &gates, &release, !arguments.quick, &mut output)?,
-        None => write!(output, "{}", print::table(&rows, !arguments.quick))?,
     }
-    output.commit()?;
+    // Both are complete before one gets its name.
+    for complete in [page, output].into_iter().flatten() {
+        complete.commit()?;
+    }
+    if arguments.explain.is_some() {
+        return Ok(());
+    }
     // Not before: a failure has no other message than its error.
     note(&rows, &gates);
     if let Some(summary) = summary {

@@ -1,8 +1,6 @@
 //! The table of options, for people and as JSON.
 
-use std::io::Write;
-
-use kcli::{Failure, Output, Table, human};
+use kcli::{Table, human};
 use serde_json::{Value, json};
 
 use crate::gates::Gates;
@@ -35,25 +33,14 @@ pub fn table(rows: &[Row], closures: bool) -> Table {
     table
 }
 
-/// Writes the rows as JSON.
-///
-/// # Errors
-/// If `out` cannot be written to.
-pub fn json(
-    rows: &[Row],
-    gates: &Gates,
-    kernel: &str,
-    closures: bool,
-    out: &mut Output,
-) -> Result<(), Failure> {
+/// Returns the rows as JSON.
+pub fn document(rows: &[Row], gates: &Gates, kernel: &str, closures: bool) -> Value {
     let options: Vec<Value> = rows.iter().map(|row| option(row, gates, closures)).collect();
-    let document = json!({
+    json!({
         "kernel": kernel,
         "objects": { "placed": gates.placed(), "unplaced": gates.unplaced },
         "options": options,
-    });
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    Ok(writeln!(out)?)
+    })
 }
 
 fn option(row: &Row, gates: &Gates, closures: bool) -> Value {

@@ -92,7 +92,7 @@ class Explorer {
     else if (!isOne && !nodes.some(isHere)) this.node = this.page.root;
     this.#drawPlace();
     this.#showItem();
-    if (isNarrow()) this.panel.scrollIntoView({ block: "start", behavior: "smooth" });
+    this.#scroll();
     this.page.selected?.(item);
   }
 
@@ -127,6 +127,13 @@ class Explorer {
       return [element("span", { data: { part: label } }, swatch, `${label} ${human(bytes)}`)];
     });
     areaOf("legend").replaceChildren(...entries);
+  }
+
+  // Brings the panel into view, after a click in a table below the map.
+  #scroll() {
+    const { top, bottom } = this.panel.getBoundingClientRect();
+    if (isNarrow()) this.panel.scrollIntoView({ block: "start", behavior: "smooth" });
+    else if (bottom < 200 || top > innerHeight - 200) this.panel.closest("main").scrollIntoView({ block: "start", behavior: "smooth" });
   }
 
   #showItem() {
