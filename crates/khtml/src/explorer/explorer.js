@@ -78,7 +78,7 @@ class Explorer {
     else this.zoom(node);
   }
 
-  // Selects an item: marks its node, or dims all others if it has none or several.
+  // Selects an item: marks its node, or dims all others if it has several, or is a part of one.
   select(item) {
     this.page.reveal?.(item);
     this.item = item;
@@ -87,7 +87,7 @@ class Explorer {
     const isHere = (node) => pathOf(node).includes(this.node);
     const isOne = nodes.length === 1 && nodes[0].item === item;
     this.map.marked = isOne ? nodes[0] : null;
-    this.map.lit = isOne ? null : nodes;
+    this.map.lit = isOne || !nodes.length ? null : nodes;
     if (isOne && !isHere(nodes[0].parent)) this.node = nodes[0].parent;
     else if (!isOne && !nodes.some(isHere)) this.node = this.page.root;
     this.#drawPlace();
