@@ -78,7 +78,7 @@ class Explorer {
     else this.zoom(node);
   }
 
-  // Selects an item: marks its node, or dims all others if it has several, or is a part of one.
+  // Selects an item: marks its node, or dims all nodes but those that the item stands for.
   select(item) {
     this.page.reveal?.(item);
     this.item = item;
