@@ -134,7 +134,7 @@ const seen = document.body.dataset;
 seen.rows = document.querySelectorAll(".sorted tbody tr").length;
 document.querySelector(".cell")?.click();
 seen.cells = document.querySelectorAll(".cell").length > 1000;
-const more = document.querySelector(".more");
+const more = document.querySelector(".show-all");
 seen.more = more.hidden ? "" : more.textContent;
 more.click();
 seen.after = document.querySelectorAll(".sorted tbody tr").length;

@@ -26,7 +26,7 @@ class SortedTable {
       return element("th", { scope: "col", className: column.isText ? "text" : "", data: { column: column.name } }, button);
     });
     this.body = element("tbody");
-    this.more = element("button", { type: "button", className: "more" });
+    this.more = element("button", { type: "button", className: "show-all" });
     this.more.addEventListener("click", () => {
       this.limit = Infinity;
       this.draw();
