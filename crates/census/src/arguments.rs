@@ -18,6 +18,10 @@ Examples:
       print the owners of the memory in a dump by QEMU's dump-guest-memory
   census core build/vmlinux /proc/kcore --json -o now.json
       write the owners of this machine's memory as JSON
+  census core build/vmlinux memory.core --html memory.html
+      write the owners as a page for a browser, with a map of the memory
+  census html now.json -o memory.html
+      the same page for a census that was taken before
   census diff before.json now.json
       compare two censuses
 
@@ -44,6 +48,18 @@ pub enum Command {
         /// Print the census as JSON (kshrink-census/1)
         #[arg(long)]
         json: bool,
+        /// Write a page for a browser to FILE, or `-`: a map of the memory by kind and owner, and a table of the owners. The
+        /// tables are then printed only with --output
+        #[arg(long, value_name = "FILE")]
+        html: Option<PathBuf>,
+        /// The output file; `-` is standard output, the default
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Write a census as a page for a browser
+    Html {
+        /// The census, as JSON; `-` is standard input
+        census: PathBuf,
         /// The output file
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,

@@ -4,11 +4,12 @@
 //! 2. [`layout`] reads the layouts of its structures from debugging information;
 //! 3. [`memory`] reads the image by virtual address, and [`running`] structures and variables in it;
 //! 4. [`slab`], [`tasks`], [`paging`], [`memblock`], [`reserved`] and [`references`] find owners, and [`pages`] counts every page once;
-//! 5. [`take`] makes a [`document`] of the counts, [`report`] and [`diff`] print documents.
+//! 5. [`take`] makes a [`document`] of the counts, [`report`] and [`diff`] print documents, [`html`] shows one in a browser.
 
 pub mod diff;
 pub mod document;
 pub mod error;
+pub mod html;
 pub mod kernel;
 pub mod layout;
 pub mod locate;

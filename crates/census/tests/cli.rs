@@ -248,6 +248,29 @@ fn part_of_a_page_is_read() {
 }
 
 #[test]
+fn page_of_a_core_is_that_of_its_census() {
+    let miniature = Miniature::new();
+    let core = ["core", "vmlinux", "core"];
+    let output =
+        miniature.census(&[&core[..], &["--json", "-o", "census.json", "--html", "page.html"]].concat());
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let page = fs::read(miniature.path("page.html")).unwrap();
+    assert_eq!(page, miniature.census(&["html", "census.json"]).stdout);
+    // The page replaces the tables, unless they have a file.
+    let output = miniature.census(&[&core[..], &["--html", "-"]].concat());
+    assert_eq!(output.stdout, page);
+    let output = miniature.census(&[&core[..], &["--html", "-", "-o", "tables"]].concat());
+    assert_eq!(output.stdout, page);
+    assert_eq!(fs::read(miniature.path("tables")).unwrap(), miniature.census(&core).stdout);
+    miniature.refuses(&[&core[..], &["--json", "--html", "-"]].concat(), 2, &["standard output", "--output"]);
+    miniature.refuses(&[&core[..], &["--html", "/dev/full"]].concat(), 1, &["/dev/full"]);
+    // A failure leaves neither.
+    let refused = ["core", "vmlinux", "vmlinux", "--json", "-o", "no.json", "--html", "no.html"];
+    miniature.refuses(&refused, 2, &["vmlinux: "]);
+    assert!(!miniature.path("no.json").exists() && !miniature.path("no.html").exists());
+}
+
+#[test]
 fn output_that_cannot_be_written_is_a_failure() {
     let miniature = Miniature::new();
     let core = ["core", "vmlinux", "core", "--json", "-o"];

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 
 /// Lists the options of a kernel's configuration and their cost, and finds the ones that a device can turn off
 ///
@@ -17,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
     version,
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
+    group = ArgGroup::new("use").args(["advise", "explain", "html"]).multiple(true),
     after_help = "\
 Examples:
   config-spec build/vmlinux
@@ -31,6 +32,8 @@ Examples:
       propose options to turn off, but no driver of a device in the file
   config-spec build/vmlinux --census census.json --advise -o advice.json
       propose smaller values of options that set the size of a variable; each is a trade that you decide
+  config-spec build/vmlinux --plan plan.json --html options.html
+      write the table as a page for a browser, with a map of the objects, the reasons and the proposal
   config-spec --fragment advice.json >trim.config
       write the proposal for scripts/kconfig/merge_config.sh
   config-spec try advice.json --build build -o trimmed --test 'boot-test \"$1\"/arch/x86/boot/bzImage'
@@ -68,14 +71,15 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with = "fragment")]
     pub hardware: Option<PathBuf>,
 
-    /// A census of this kernel's memory, as `census core --json` prints it, or `-`; --advise and --explain then look for
-    /// numbers that set the size of a variable. A smaller value is a trade that you decide: it may cost speed or security
+    /// A census of this kernel's memory, as `census core --json` prints it, or `-`; --advise, --explain and --html
+    /// then look for numbers that set the size of a variable. A smaller value is a trade that you decide: it may cost speed
+    /// or security
     #[arg(long, value_name = "FILE", requires = "use", conflicts_with = "fragment")]
     pub census: Option<PathBuf>,
 
     /// Add the options to turn off to the plan, as section `config`, and print the plan; with --census also smaller
     /// values
-    #[arg(long, group = "use", conflicts_with_all = ["json", "explain", "fragment"])]
+    #[arg(long, conflicts_with_all = ["json", "explain", "fragment"])]
     pub advise: bool,
 
     /// Propose no option for which a build compiles more than this number of other objects again
@@ -87,16 +91,21 @@ pub struct Arguments {
     pub fragment: Option<PathBuf>,
 
     /// Print the facts about one option: its class, objects and gates, what selects it, and what goes with it
-    #[arg(long, value_name = "OPTION", group = "use", conflicts_with = "json")]
+    #[arg(long, value_name = "OPTION", conflicts_with = "json")]
     pub explain: Option<String>,
 
     /// Print the table as JSON, with the gate of each object and the objects without one
     #[arg(long)]
     pub json: bool,
 
-    /// The output file
-    #[arg(short, long, value_name = "FILE", default_value = "-")]
-    pub output: PathBuf,
+    /// Write a page for a browser to FILE, or `-`: a map of the objects, the table, the facts about each option, and the
+    /// options that --advise proposes. The table is then printed only with --output
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["explain", "fragment"])]
+    pub html: Option<PathBuf>,
+
+    /// The output file; `-` is standard output, the default
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 /// The subcommands.

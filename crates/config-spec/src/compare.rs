@@ -38,7 +38,7 @@ pub fn run(arguments: &CompareArguments) -> Result<(), Failure> {
     drop(progress);
     let mut output = Output::create(&arguments.output)?;
     match arguments.json {
-        true => print::document(&kernels, &mut output)?,
+        true => print::write(&kernels, &mut output)?,
         false => write!(output, "{}", table(&kernels))?,
     }
     Ok(output.commit()?)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
-use kelf::Program;
+use kelf::{Program, is_given_back};
 use kopt::retained::Removals;
 use kplan::KeptBytes;
 use rustc_hash::FxHashMap;
@@ -91,10 +91,24 @@ pub fn bytes(graph: &Graph, nodes: &[NodeId]) -> KeptBytes {
     let mut bytes = KeptBytes::default();
     for &id in nodes {
         let section = graph.section_of(id);
+        if is_given_back(&section.name) {
+            continue;
+        }
         let kind = kind(&section.name, graph.is_code(id), section.kind != SHT_NOBITS);
         add(&mut bytes, kind, u64::from(graph.size_with_branch(id)));
     }
     bytes
+}
+
+/// Returns the bytes of some nodes by the object that they come from.
+pub fn by_object<'g>(graph: &'g Graph, nodes: &[NodeId]) -> BTreeMap<&'g str, KeptBytes> {
+    let mut objects: BTreeMap<&str, Vec<NodeId>> = BTreeMap::new();
+    for &id in nodes {
+        if let Some(input) = graph.input_of(id) {
+            objects.entry(&input.object).or_default().push(id);
+        }
+    }
+    objects.into_iter().map(|(object, nodes)| (object, bytes(graph, &nodes))).collect()
 }
 
 /// Returns the bytes of the sections of each object that are in memory, by the object's name.
@@ -103,7 +117,10 @@ pub fn contents<'p>(program: &'p Program<'_>) -> BTreeMap<&'p str, KeptBytes> {
     for input in &program.objects {
         let mut bytes = KeptBytes::default();
         for (number, section) in input.object.sections.iter().enumerate() {
-            if section.flags & u64::from(SHF_ALLOC) == 0 || input.is_discarded(number.into()) {
+            if section.flags & u64::from(SHF_ALLOC) == 0
+                || input.is_discarded(number.into())
+                || is_given_back(section.name)
+            {
                 continue;
             }
             let is_code = section.flags & u64::from(SHF_EXECINSTR) != 0;

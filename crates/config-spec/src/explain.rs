@@ -1,6 +1,6 @@
 //! The facts about one option.
 
-use std::fmt::Write as _;
+use std::fmt;
 
 use kcli::human;
 use kplan::KeptBytes;
@@ -16,51 +16,97 @@ use crate::survey::{Facts, Handled, Row};
 use crate::tree::Tree;
 use crate::values::Sizing;
 
-/// Maximum number of entries in each list.
+/// Maximum number of entries that are printed of each list.
 const MAX_LIST: usize = 20;
 
+/// The facts about an option, for people.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// Its name, its prompt, and the place of its definition.
+    pub title: String,
+    /// Facts in a line each, by name.
+    pub lines: Vec<(&'static str, String)>,
+    /// Lists that are not empty, by name.
+    pub lists: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Explanation {
+    fn new(title: String) -> Explanation {
+        Explanation { title, lines: Vec::new(), lists: Vec::new() }
+    }
+
+    fn line(&mut self, key: &'static str, value: impl Into<String>) {
+        self.lines.push((key, value.into()));
+    }
+
+    fn list<T>(&mut self, key: &'static str, entries: &[T], show: impl Fn(&T) -> String) {
+        if !entries.is_empty() {
+            self.lists.push((key, entries.iter().map(show).collect()));
+        }
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        for (key, value) in &self.lines {
+            writeln!(f, "  {key:<9} {value}")?;
+        }
+        for (key, entries) in &self.lists {
+            writeln!(f, "  {key} ({}):", entries.len())?;
+            for entry in entries.iter().take(MAX_LIST) {
+                writeln!(f, "    {entry}")?;
+            }
+            if entries.len() > MAX_LIST {
+                writeln!(f, "    and {} more; see --html", entries.len() - MAX_LIST)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Returns the facts about an option that can be turned off.
-pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) -> String {
+pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) -> Explanation {
     let place = definitions.options.get(&row.name).map_or("", |definition| definition.place.as_str());
-    let mut text = format!("{}: {} ({place})\n", row.name, row.prompt);
+    let mut text = Explanation::new(format!("{}: {} ({place})", row.name, row.prompt));
     match &row.class {
-        Ok(class) => line(&mut text, "class", &class.to_string()),
-        Err(why) => line(&mut text, "class", &format!("none: {why}")),
+        Ok(class) => text.line("class", class.to_string()),
+        Err(why) => text.line("class", format!("none: {why}")),
     }
     match row.advice() {
-        Ok(()) => line(&mut text, "advice", "turn it off, and test the kernel"),
-        Err(why) => line(&mut text, "advice", &format!("keep it: {why}")),
+        Ok(()) => text.line("advice", "turn it off, and test the kernel"),
+        Err(why) => text.line("advice", format!("keep it: {why}")),
     }
-    line(&mut text, "contents", &bytes(row.contents));
+    text.line("contents", bytes(row.contents));
     if row.part.is_some() {
-        line(&mut text, "parts", &bytes(row.parts));
+        text.line("parts", bytes(row.parts));
     }
-    line(&mut text, "keeps", &bytes(row.keeps));
+    text.line("keeps", bytes(row.keeps));
     if let Some(after) = row.after {
-        line(&mut text, "after", &bytes(after));
+        text.line("after", bytes(after));
     }
     match row.handlers {
         Handled::No => {}
-        Handled::Maybe => line(&mut text, "calls", "programs may make its system calls"),
-        Handled::RuledOut => line(&mut text, "calls", "no program makes its system calls"),
+        Handled::Maybe => text.line("calls", "programs may make its system calls"),
+        Handled::RuledOut => text.line("calls", "no program makes its system calls"),
     }
-    list(&mut text, "boot parameters", &row.parameters, |name| name.clone());
-    list(&mut text, "goes with it", &row.with, |name| name.clone());
-    list(&mut text, "comes instead", &row.instead, |name| name.clone());
+    text.list("boot parameters", &row.parameters, |name| name.clone());
+    text.list("goes with it", &row.with, |name| name.clone());
+    text.list("comes instead", &row.instead, |name| name.clone());
     let is_other = |(name, _): &(&String, &String)| {
         **name != row.name && !row.with.contains(name) && !row.instead.contains(name)
     };
     let changed: Vec<_> = row.changes.iter().filter(is_other).collect();
-    list(&mut text, "changes", &changed, |(name, value)| {
+    text.list("changes", &changed, |(name, value)| {
         format!("{name}: {} to {}", shown(tree.config.value(name)), shown(value))
     });
-    list(&mut text, "objects", &row.objects, |object| {
+    text.list("objects", &row.objects, |object| {
         let conditions: Vec<String> =
             gates.of(object).iter().map(|gate| gate.condition.to_string()).collect();
         format!("{object}: {}", conditions.join(" || "))
     });
-    list(&mut text, "compiled again", &row.rebuilds, |object| object.clone());
-    list(&mut text, "ran", &row.ran, |function| {
+    text.list("compiled again", &row.rebuilds, |object| object.clone());
+    text.list("ran", &row.ran, |function| {
         let objects: Vec<&str> = row.objects.iter().map(String::as_str).collect();
         let none = FxHashSet::default();
         let parts = row.part.as_ref().map_or(&none, |part| &part.touched);
@@ -79,27 +125,27 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
 
 /// Returns the facts about an option that is a number; `None` if it is none, or has no value. `sizings` are the options
 /// that set the size of a variable, if there is a census.
-pub fn number(name: &str, facts: &Facts<'_>, sizings: Option<&[Sizing]>) -> Option<String> {
+pub fn number(name: &str, facts: &Facts<'_>, sizings: Option<&[Sizing]>) -> Option<Explanation> {
     let Facts { tree, definitions, .. } = facts;
     let definition = definitions.options.get(name).filter(|definition| definition.is_number())?;
     let value = Some(tree.config.value(name)).filter(|value| !value.is_empty())?;
     let prompt = definition.prompt.as_deref().unwrap_or("no prompt");
-    let mut text = format!("{name}: {prompt} ({})\n", definition.place);
-    line(&mut text, "value", value);
+    let mut text = Explanation::new(format!("{name}: {prompt} ({})", definition.place));
+    text.line("value", value);
     let range = match definition.range(Values { config: &tree.config, definitions }) {
         Ok(Some(range)) => format!("{} to {}", range.low, range.high),
         Ok(None) => "none".to_owned(),
         Err(why) => format!("not known: {why}"),
     };
-    line(&mut text, "range", &range);
+    text.line("range", range);
     let sizing = sizings.map(|sizings| sizings.iter().find(|sizing| sizing.option == name));
     if let Some(Some(Sizing { holder, .. })) = sizing {
         let place = match holder.place {
             Place::Image => "in the kernel image",
             Place::Allocated => "allocated",
         };
-        line(&mut text, "variable", &format!("{}, {} bytes, {place}", holder.variable, human(holder.bytes)));
-        line(&mut text, "source", &holder.source);
+        text.line("variable", format!("{}, {} bytes, {place}", holder.variable, human(holder.bytes)));
+        text.line("source", &*holder.source);
     }
     let advice = match sizing.map(|sizing| sizing.map(|sizing| &sizing.smaller)) {
         None => "give --census to find the variable whose size it sets".to_owned(),
@@ -112,16 +158,16 @@ pub fn number(name: &str, facts: &Facts<'_>, sizings: Option<&[Sizing]>) -> Opti
             )
         }
     };
-    line(&mut text, "advice", &advice);
+    text.line("advice", advice);
     Some(text)
 }
 
 /// Returns why an option cannot be turned off by itself, or is not known.
-pub fn fixed(name: &str, tree: &Tree, definitions: &Definitions, closures: &Closures) -> Option<String> {
+pub fn fixed(name: &str, tree: &Tree, definitions: &Definitions, closures: &Closures) -> Option<Explanation> {
     let definition = definitions.options.get(name)?;
     let value = tree.config.value(name);
-    let mut text =
-        format!("{name}: {} ({})\n", definition.prompt.as_deref().unwrap_or("no prompt"), definition.place);
+    let prompt = definition.prompt.as_deref().unwrap_or("no prompt");
+    let mut text = Explanation::new(format!("{name}: {prompt} ({})", definition.place));
     let advice = if value != "y" {
         format!("it is {}, not y", shown(value))
     } else if definition.in_choice {
@@ -133,30 +179,13 @@ pub fn fixed(name: &str, tree: &Tree, definitions: &Definitions, closures: &Clos
     } else {
         "its closure is not known".to_owned()
     };
-    line(&mut text, "fixed", &advice);
+    text.line("fixed", advice);
     let selectors: Vec<_> = definitions.selectors(name, |option| tree.config.is_enabled(option)).collect();
-    list(&mut text, "selected by", &selectors, |(option, condition)| match condition {
+    text.list("selected by", &selectors, |(option, condition)| match condition {
         Some(condition) => format!("{option} if {condition}"),
         None => (*option).to_owned(),
     });
     Some(text)
-}
-
-fn line(text: &mut String, key: &str, value: &str) {
-    let _ = writeln!(text, "  {key:<9} {value}");
-}
-
-fn list<T>(text: &mut String, key: &str, entries: &[T], show: impl Fn(&T) -> String) {
-    if entries.is_empty() {
-        return;
-    }
-    let _ = writeln!(text, "  {key} ({}):", entries.len());
-    for entry in entries.iter().take(MAX_LIST) {
-        let _ = writeln!(text, "    {}", show(entry));
-    }
-    if entries.len() > MAX_LIST {
-        let _ = writeln!(text, "    and {} more; see --json", entries.len() - MAX_LIST);
-    }
 }
 
 fn shown(value: &str) -> &str {

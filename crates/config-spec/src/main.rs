@@ -12,7 +12,7 @@ off.
 - `holders`, `source`, `values`, `expression`: the numeric options that set the size of a variable, with smaller values;
 - `survey`, `joint`: all of these together, a row for each option; the proposed options together;
 - `inspect`: the order in which a build is read;
-- `print`, `explain`, `advise`: the output;
+- `print`, `explain`, `advise`, `html`: the output;
 - `trial`, `trimmed`: kernels that are built without the proposed options, and tested;
 - `rank`, `ranking`, `compare`, `figures`: kernels that are built without one option each, and measured; kernels side by
   side.
@@ -37,6 +37,7 @@ mod functions;
 mod gates;
 mod hardware;
 mod holders;
+mod html;
 mod inspect;
 mod joint;
 mod kconfig;
@@ -64,7 +65,8 @@ use std::process::ExitCode;
 
 use census::document::Document;
 use kcli::{
-    Failure, Output, Progress, check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan,
+    Failure, Output, Progress, check_machine_of_plan, create_with_page, input_name, named_or_piped,
+    read_piped_plan, read_plan,
 };
 use kelf::KernelBuild;
 use kplan::Plan;
@@ -88,7 +90,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     if let Some(path) = &arguments.fragment {
         let text = advise::fragment(&read_plan(path)?, &input_name(path))?;
-        let mut output = Output::create(&arguments.output)?;
+        let mut output = Output::create(arguments.output.as_deref().unwrap_or(Path::new("-")))?;
         output.write_all(text.as_bytes())?;
         return Ok(output.commit()?);
     }
@@ -135,10 +137,15 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let census = census
         .map(|path| holders::read_census(path, &build.vmlinux, &release, build_id.as_deref()))
         .transpose()?;
-    let mut output = Output::create(&arguments.output)?;
+    let is_asked = arguments.json || arguments.advise;
+    let (mut output, mut page) =
+        create_with_page(arguments.output.as_deref(), arguments.html.as_deref(), is_asked)?;
     let request = Request { arguments, plan: plan.as_ref(), census: census.as_ref(), release, build_id };
-    let notes = inspect(&build, &tree, &question, |found| request.answer(&found, &mut output))?;
-    output.commit()?;
+    let notes = inspect(&build, &tree, &question, |found| request.answer(&found, &mut output, &mut page))?;
+    // Both are complete before one gets its name.
+    for complete in [page, output].into_iter().flatten() {
+        complete.commit()?;
+    }
     // Not before: a failure has no other message than its error.
     notes.iter().for_each(|note| eprintln!("config-spec: {note}"));
     Ok(())
@@ -154,37 +161,53 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Writes the answer to `output`, and returns notes.
-    fn answer(&self, found: &Inspection<'_>, output: &mut Output) -> Result<Vec<String>, Failure> {
-        let arguments = self.arguments;
+    /// Writes the answer, and the page for a browser, and returns notes.
+    fn answer(
+        &self,
+        found: &Inspection<'_>,
+        output: &mut Option<Output>,
+        page: &mut Option<Output>,
+    ) -> Result<Vec<String>, Failure> {
+        let Request { arguments, .. } = self;
         let Inspection { measure, conf, closures, rows } = found;
-        let Facts { tree, definitions, gates, .. } = measure.facts;
+        let Facts { tree, definitions, gates, ran, .. } = measure.facts;
         let sizings = self.census.map(|census| values::find(measure.facts, *conf, census)).transpose()?;
         let sizings = sizings.as_deref();
+        let has_evidence = ran.is_some() || sizings.is_some();
+        let advice = match conf {
+            Some(conf) if arguments.advise || (page.is_some() && has_evidence) => {
+                let sizings = sizings.unwrap_or_default();
+                let joint = joint::judge(measure, conf, rows, sizings, arguments.max_rebuilds)?;
+                Some(advise::section(measure, joint, &self.release, self.build_id.clone()))
+            }
+            _ => None,
+        };
+        let document = print::document(rows, gates, &self.release, !arguments.quick);
+        if let Some(page) = page {
+            let vmlinux = &tree.build.join("vmlinux").display().to_string();
+            let advice = advice.as_ref();
+            let survey = html::Survey { vmlinux, document: &document, measure, rows, sizings, advice };
+            page.write_all(html::page(&survey)?.as_bytes())?;
+        }
+        let mut notes = left_out(measure, rows);
+        let Some(output) = output else { return Ok(notes) };
         if let Some(name) = &arguments.explain {
             let name = name.strip_prefix("CONFIG_").unwrap_or(name);
-            let text = match rows.iter().find(|row| row.name == name) {
+            let explanation = match rows.iter().find(|row| row.name == name) {
                 Some(row) => explain::option(row, tree, definitions, gates),
                 None => explain::number(name, measure.facts, sizings)
                     .or_else(|| explain::fixed(name, tree, definitions, closures))
                     .ok_or_else(|| unknown(name, definitions))?,
             };
-            output.write_all(text.as_bytes())?;
-            return Ok(Vec::new());
-        }
-        let mut notes = left_out(measure, rows);
-        match conf {
-            Some(conf) if arguments.advise => {
-                let joint =
-                    joint::judge(measure, conf, rows, sizings.unwrap_or_default(), arguments.max_rebuilds)?;
-                let mut plan = self.plan.cloned().unwrap_or_default();
-                let advice = advise::section(measure, joint, &self.release, self.build_id.clone());
-                notes.extend(advise::summary(&advice));
-                plan.config = Some(advice);
-                plan.write(output)?;
-            }
-            _ if arguments.json => print::json(rows, gates, &self.release, !arguments.quick, output)?,
-            _ => write!(output, "{}", print::table(rows, !arguments.quick))?,
+            write!(output, "{explanation}")?;
+            notes.clear();
+        } else if arguments.advise {
+            notes.extend(advice.as_ref().and_then(advise::summary));
+            Plan { config: advice, ..self.plan.cloned().unwrap_or_default() }.write(output)?;
+        } else if arguments.json {
+            print::write(&document, output)?;
+        } else {
+            write!(output, "{}", print::table(rows, !arguments.quick))?;
         }
         Ok(notes)
     }

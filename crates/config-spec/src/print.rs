@@ -36,31 +36,21 @@ pub fn table(rows: &[Row], closures: bool) -> Table {
     table
 }
 
-/// Writes the rows as JSON.
-///
-/// # Errors
-/// If `out` cannot be written to.
-pub fn json(
-    rows: &[Row],
-    gates: &Gates,
-    kernel: &str,
-    closures: bool,
-    out: &mut Output,
-) -> Result<(), Failure> {
+/// Returns the rows as JSON.
+pub fn document(rows: &[Row], gates: &Gates, kernel: &str, closures: bool) -> Value {
     let options: Vec<Value> = rows.iter().map(|row| option(row, gates, closures)).collect();
-    let document = json!({
+    json!({
         "kernel": kernel,
         "objects": { "placed": gates.placed(), "unplaced": gates.unplaced },
         "options": options,
-    });
-    self::document(&document, out)
+    })
 }
 
 /// Writes a document.
 ///
 /// # Errors
 /// If `out` cannot be written to.
-pub fn document(document: &impl Serialize, out: &mut Output) -> Result<(), Failure> {
+pub fn write(document: &impl Serialize, out: &mut Output) -> Result<(), Failure> {
     serde_json::to_writer_pretty(&mut *out, document)?;
     Ok(writeln!(out)?)
 }

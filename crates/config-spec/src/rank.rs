@@ -65,7 +65,7 @@ pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
     };
     ranking.sort();
     match arguments.json {
-        true => print::document(&ranking, &mut output)?,
+        true => print::write(&ranking, &mut output)?,
         false => write!(output, "{}", ranking.table())?,
     }
     output.commit()?;

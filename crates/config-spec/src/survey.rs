@@ -185,6 +185,11 @@ impl<'a> Measure<'a> {
         }
     }
 
+    /// Returns the bytes of the sections of each object, by its name.
+    pub fn contents(&self) -> &BTreeMap<&'a str, KeptBytes> {
+        &self.contents
+    }
+
     /// Returns the rows of all options that have a closure, those that keep most first.
     pub fn rows(&self, closures: &Closures) -> Vec<Row> {
         let off: Vec<(&String, &Closure)> =

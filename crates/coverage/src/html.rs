@@ -7,8 +7,8 @@
 use std::cmp::Reverse;
 use std::fmt::{self, Write as _};
 
-use kcli::html::{Escaped, Page as HtmlPage};
 use kcli::human;
+use khtml::{Escaped, Page as HtmlPage};
 use kplan::Coverage;
 use ktext::{FunctionPart, KernelText, PAGE_SIZE, Page, PageMap, SectionPages};
 use serde_json::json;

@@ -12,8 +12,8 @@ use std::io::Write;
 use std::path::Path;
 
 use frozen_pack::show::{Shown, show};
-use kcli::html::Page;
 use kcli::{Failure, Output};
+use khtml::Explorer;
 use kplan::Contents;
 use serde_json::{Value, json};
 
@@ -22,12 +22,9 @@ pub use sizes::Sizes;
 
 use crate::report;
 
-const BODY: &str = include_str!("page.html");
-const STYLE: &str = concat!(include_str!("page.css"), include_str!("treemap.css"));
+const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = concat!(
     include_str!("model.js"),
-    include_str!("squarify.js"),
-    include_str!("treemap.js"),
     include_str!("panel.js"),
     include_str!("tables.js"),
     include_str!("page.js")
@@ -85,7 +82,15 @@ fn document(report: &Value, contents: &Contents, frozen: Option<&Shown>) -> Resu
     let contents = serde_json::to_string(contents)?;
     let frozen = frozen.map_or(Value::Null, frozen_pages).to_string();
     let data = [("report", &*report), ("contents", &*contents), ("frozen", &*frozen)];
-    Ok(Page { title: "Kernel report", style: STYLE, body: BODY, data: &data, script: SCRIPT }.to_string())
+    let page = Explorer {
+        title: "Kernel report",
+        map: "Treemap of the kernel, by directory and object",
+        search: "Find a function or variable",
+        style: STYLE,
+        data: &data,
+        script: SCRIPT,
+    };
+    Ok(page.to_string())
 }
 
 /// Returns the frozen pages, each with address, layout, size and packed size, and the functions and variables on them,

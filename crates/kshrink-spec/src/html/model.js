@@ -1,6 +1,4 @@
-"use strict";
 // The documents, the tree of directories, objects and items, and the sums over it.
-const read = (id) => JSON.parse(document.getElementById(id).textContent);
 const report = read("report");
 const contents = read("contents");
 const frozen = read("frozen");
@@ -14,14 +12,6 @@ const [, , INIT_TEXT, INIT_DATA, FROZEN_TEXT] = Array(5).keys();
 
 // Bytes in a page of memory.
 const PAGE_SIZE = 4096;
-
-const human = (number) => number.toLocaleString("en-US");
-const percent = (before, after) => {
-  if (!before) return "";
-  const change = (100 * (after - before)) / before;
-  return `${change < 0 ? "−" : change > 0 ? "+" : ""}${Math.abs(change).toFixed(1)}\u00a0%`;
-};
-const sum = (numbers) => numbers.reduce((a, b) => a + b, 0);
 
 function place(item) {
   const object = contents.objects[item[OBJECT]];
@@ -62,8 +52,8 @@ for (const item of contents.items) {
   for (const [step, bytes] of item[REMOVED]) steps[step][bytes > 0 ? "removed" : "added"] += Math.abs(bytes);
 }
 
-// Bytes of an item by what became of them.
-const PARTS = ["text", "data", "init", "frozen", "removed"];
+// Bytes of an item by what became of them, each with its colour; removed parts are hatched.
+const PARTS = [["text", "text"], ["data", "data"], ["init", "init"], ["frozen", "frozen"], ["removed", null]];
 function partsOf(item, withInit) {
   const parts = [0, 0, 0, 0, 0];
   let after = 0;
@@ -87,16 +77,7 @@ function beforeOf(item, withInit) {
   return isInit && !withInit ? 0 : item[BEFORE];
 }
 
-// Directories and objects have children, items have none.
-const root = { name: "kernel", parent: null, children: new Map(), item: null };
-
-function child(node, name, item = null) {
-  const key = item === null ? name : node.children.size;
-  if (!node.children.has(key)) {
-    node.children.set(key, { name, parent: node, children: new Map(), item });
-  }
-  return node.children.get(key);
-}
+const root = newRoot("kernel");
 
 function directoryOf(object) {
   if (object.startsWith("(") || object.startsWith("kshrink")) return ["kshrink", object.replace(/^kshrink\//, "")];
@@ -142,34 +123,18 @@ function addLink({ before, after }) {
 }
 if (report.sizes) addLink(report.sizes);
 
-// Sets the value and the parts of all nodes. `mode` is `both`, `before`, `after`, `opaque` or the number of a step.
+// Sets the sums of all nodes. `mode` is `both`, `before`, `after`, `opaque` or the number of a step.
 function measure(mode, withInit) {
-  const visit = (node) => {
-    node.parts = [0, 0, 0, 0, 0];
-    node.before = 0;
-    node.value = 0;
-    const item = node.item;
-    if (item) {
-      const parts = partsOf(item, withInit);
-      node.before = beforeOf(item, withInit);
-      if (mode === "before") node.parts[item[CLASS_BEFORE] >= INIT_TEXT ? 2 : item[CLASS_BEFORE]] = Math.max(0, node.before);
-      else if (mode === "both") node.parts = parts;
-      else if (mode === "after") node.parts = [parts[0], parts[1], withInit ? parts[2] : 0, 0, 0];
-      else if (mode === "opaque") node.parts = item[KIND] === CODE ? [...parts.slice(0, 4), 0] : node.parts;
-      else node.parts[4] = Math.max(0, sum(item[REMOVED].filter(([step]) => step === mode).map(([, bytes]) => bytes)));
-      node.memory = memoryOf(item, withInit);
-      node.frozen = parts[3];
-    } else {
-      node.memory = node.frozen = 0;
-    }
-    for (const below of node.children.values()) {
-      visit(below);
-      node.parts = node.parts.map((bytes, part) => bytes + below.parts[part]);
-      for (const field of ["before", "memory", "frozen"]) node[field] += below[field];
-    }
-    node.value = sum(node.parts);
-  };
-  visit(root);
+  sumTree(root, PARTS.length, ["before", "memory", "frozen"], (node) => {
+    const { item } = node;
+    const parts = partsOf(item, withInit);
+    node.before = beforeOf(item, withInit);
+    if (mode === "before") node.parts[item[CLASS_BEFORE] >= INIT_TEXT ? 2 : item[CLASS_BEFORE]] = Math.max(0, node.before);
+    else if (mode === "both") node.parts = parts;
+    else if (mode === "after") node.parts = [parts[0], parts[1], withInit ? parts[2] : 0, 0, 0];
+    else if (mode === "opaque") node.parts = item[KIND] === CODE ? [...parts.slice(0, 4), 0] : node.parts;
+    else node.parts[4] = Math.max(0, sum(item[REMOVED].filter(([step]) => step === mode).map(([, bytes]) => bytes)));
+    node.memory = memoryOf(item, withInit);
+    node.frozen = parts[3];
+  });
 }
-
-const pathOf = (node) => (node.parent ? [...pathOf(node.parent), node] : [node]);

@@ -1,54 +1,33 @@
 // Ties the parts together.
-const view = {
-  mode: "both",
-  withInit: false,
-  title() {
-    const titles = { both: "Largest, before and after", before: "Largest before", after: "Largest now", opaque: "Most opaque code" };
-    return titles[this.mode] ?? `Most bytes removed by ${steps[this.mode].name}`;
-  },
-};
+const view = { mode: "both", withInit: false };
 
-function tell(node) {
-  document.getElementById("status").textContent = `${fullName(node)}: ${describe(node)}`;
+function describe(node) {
+  const bytes = [`${human(node.before)} bytes before`, `${human(node.memory)} now`];
+  if (node.frozen) bytes.push(`${human(node.frozen)} frozen`);
+  return bytes.join(", ");
 }
 
-function drawPath() {
-  const path = pathOf(shown.node);
-  document.getElementById("path").replaceChildren(
-    ...path.flatMap((node, index) => {
-      const button = element("button", { type: "button", textContent: node.name, disabled: node === shown.node });
-      button.addEventListener("click", () => zoom(node));
-      return index ? [element("span", { textContent: "/" }), button] : [button];
-    }),
-  );
+function title() {
+  const titles = { both: "Largest, before and after", before: "Largest before", after: "Largest now", opaque: "Most opaque code" };
+  return titles[view.mode] ?? `Most bytes removed by ${steps[view.mode].name}`;
 }
 
-function zoom(node) {
-  shown.node = node;
-  selected.item = null;
-  // No assignment to the hash: that would scroll to the top.
-  history.replaceState(null, "", "#");
-  drawPath();
-  drawMap();
-  showNode(node);
-  tell(node);
-}
-
-const enter = (node) => (node.item ? select(node.item) : zoom(node));
-
-function select(item) {
-  selected.item = item;
-  if (location.hash !== addressOf(item)) location.hash = addressOf(item);
-  const parent = nodeOf.get(item).parent;
-  if (!pathOf(parent).includes(shown.node)) {
-    shown.node = parent;
-    drawPath();
-    drawMap();
-  }
-  mark();
-  showItem(item);
-  if (matchMedia("(max-width: 60rem)").matches) panel.scrollIntoView({ block: "start", behavior: "smooth" });
-}
+const explorer = new Explorer({
+  root,
+  parts: PARTS,
+  describe,
+  title,
+  nodesOf: (item) => [nodeOf.get(item)],
+  addressOf,
+  itemAt: (address) => contents.items[address.slice(1)],
+  showItem,
+  showNode,
+  searched: contents.items,
+  namesOf: (item) => item[NAMES],
+  bytesOf: (item) => item[BEFORE],
+});
+const zoom = (node) => explorer.zoom(node);
+const select = (item) => explorer.select(item);
 
 function setMode(mode) {
   view.mode = mode;
@@ -56,12 +35,7 @@ function setMode(mode) {
   for (const button of document.querySelectorAll("#modes button, .passes button")) {
     button.ariaPressed = String(button.dataset.mode === String(mode));
   }
-  if (!shown.node.value) shown.node = root;
-  drawPath();
-  drawMap();
-  if (selected.item) showItem(selected.item);
-  else showNode(shown.node);
-  tell(shown.node);
+  explorer.redraw();
 }
 
 function modeButton(mode, text) {
@@ -70,39 +44,17 @@ function modeButton(mode, text) {
   return button;
 }
 
-function drawLegend() {
-  const labels = ["text", "data", "init", "frozen", "removed"];
-  const present = labels.filter((_, part) => shown.node.parts[part] > 0);
-  const entry = (label) => element("span", {}, element("i", { className: label }), `${label} ${human(shown.node.parts[labels.indexOf(label)])}`);
-  document.getElementById("legend").replaceChildren(...present.map(entry));
-}
-
-document.getElementById("input").textContent = report.input;
+areaOf("input").textContent = report.input;
 document.title = `Kernel report: ${report.input}`;
-document.getElementById("modes").append(modeButton("both", "before and after"), modeButton("before", "before"), modeButton("after", "now"), modeButton("opaque", "opaque"));
-document.getElementById("init").addEventListener("change", (event) => {
-  view.withInit = event.target.checked;
-  setMode(view.mode);
-});
-const query = document.getElementById("query");
-query.addEventListener("input", () => (query.value.length > 1 ? showFound(query.value) : showNode(shown.node)));
-document.getElementById("find").addEventListener("submit", (event) => {
-  event.preventDefault();
-  document.querySelector("#found a")?.click();
-});
-addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
-  if (selected.item) zoom(shown.node);
-  else if (shown.node.parent) zoom(shown.node.parent);
-});
-function goToAddress() {
-  const item = contents.items[location.hash.slice(1)];
-  if (item && item !== selected.item) select(item);
-}
-addEventListener("hashchange", goToAddress);
-new ResizeObserver(drawMap).observe(treemap);
+areaOf("modes").append(modeButton("both", "before and after"), modeButton("before", "before"), modeButton("after", "now"), modeButton("opaque", "opaque"));
+areaOf("switches").append(
+  checkbox("init", "init memory too", false, (isOn) => {
+    view.withInit = isOn;
+    setMode(view.mode);
+  }),
+);
 
 drawFigures();
 drawTables();
 setMode("both");
-goToAddress();
+explorer.start();

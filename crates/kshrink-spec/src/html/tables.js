@@ -17,14 +17,7 @@ function drawFigures() {
     const change = element("small", { className: Number(after) > Number(before) ? "change more" : "change", textContent: percent(Number(before), Number(after)) });
     made.querySelector("dd").firstChild.after(" ", change);
   });
-  document.getElementById("figures").replaceChildren(...tiles.children);
-}
-
-function table(caption, heading, rows) {
-  const head = element("tr", {}, ...heading.map((text) => element("th", { scope: "col", textContent: text })));
-  const body = rows.map(({ cells, data }) => element("tr", { data }, ...cells.map((content) => element("td", {}, content))));
-  const made = element("table", {}, element("caption", { textContent: caption }), element("thead", {}, head), element("tbody", {}, ...body));
-  return element("div", { className: "scroll" }, made);
+  areaOf("figures").replaceChildren(...tiles.children);
 }
 
 function sizeTable() {
@@ -47,14 +40,6 @@ function passTable() {
   });
   const made = table("Removed by each pass", ["pass", "functions", "blocks", "code bytes", "data bytes", "redirected", "map"], rows);
   made.classList.add("passes");
-  return made;
-}
-
-// A list that shows its first entries, and all of them on demand.
-function longList(title, entries, data) {
-  const list = element("ul", { className: "names" });
-  const made = element("details", { data }, element("summary", { textContent: title }), list);
-  made.addEventListener("toggle", () => made.open && !list.children.length && list.append(...entries.map((entry) => element("li", {}, entry))), { once: true });
   return made;
 }
 
@@ -129,5 +114,5 @@ function phaseTable() {
 function drawTables() {
   const left = [...(report.sizes ? [sizeTable()] : []), phaseTable()];
   const right = [passTable(), opaqueList(), ...keptLists(), assumptionList(), ...(frozen ? [frozenPages()] : [])];
-  document.getElementById("tables").append(element("div", {}, ...right), element("div", {}, ...left));
+  areaOf("tables").append(element("div", {}, ...right), element("div", {}, ...left));
 }

@@ -1,12 +1,9 @@
-//! Human-readable pages, each one self-contained HTML file.
-//!
-//! The style, the script and the data are in the document itself, and its policy lets a browser load nothing from
-//! anywhere. All pages have the colours and the type of `html/base.css`.
+//! The frame of a page: its policy, its data, and the style that all pages share.
 
 use std::fmt::{self, Display, Write as _};
 
 /// The style that all pages share.
-const BASE_STYLE: &str = include_str!("html/base.css");
+const BASE_STYLE: &str = include_str!("base.css");
 
 /// The parts of a page.
 pub struct Page<'a> {
