@@ -1,16 +1,13 @@
 //! Translates addresses of a rewritten kernel into places of the original.
 
 mod console;
-mod lines;
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use kcli::{Failure, OrBadInput, Output};
-use kelf::Functions;
+use kelf::{Functions, SourceLines};
 use kplan::BlockMap;
-
-use lines::SourceLines;
 
 /// A rewritten kernel with its original.
 pub struct Kernel {

@@ -18,6 +18,9 @@ pub struct SourceLines {
 
 impl SourceLines {
     /// Opens a kernel. `address_of` returns the address of one of its global symbols.
+    ///
+    /// # Errors
+    /// If its debugging information cannot be read.
     pub fn open(vmlinux: &Path, address_of: impl Fn(&str) -> Option<u64>) -> Result<SourceLines, Failure> {
         let loader = Loader::new(vmlinux);
         let loader = loader.map_err(|error| Failure::bad_input(format!("{}: {error}", vmlinux.display())))?;
