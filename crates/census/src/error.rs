@@ -42,7 +42,19 @@ pub enum Error {
         /// The reason.
         problem: String,
     },
-    /// The core is of another kernel.
+    /// The file is no recording of allocations.
+    #[error("{name}: line {line}: {problem}; expected {expected}")]
+    NotARecording {
+        /// The file.
+        name: String,
+        /// The number of the line.
+        line: usize,
+        /// The problem with it.
+        problem: String,
+        /// The expectation.
+        expected: &'static str,
+    },
+    /// The core or the recording is of another kernel.
     #[error("{name}: of another kernel than {kernel}: {problem}; give the vmlinux that was running")]
     OtherKernel {
         /// The core.
