@@ -64,6 +64,14 @@ pub enum Error {
         /// The evidence.
         problem: String,
     },
+    /// The recording is of another run than the core.
+    #[error("{name}: of another run than the core: {problem}; give the core and the recording of one run")]
+    OtherRun {
+        /// The recording.
+        name: String,
+        /// The evidence.
+        problem: String,
+    },
     /// The memory in the core contradicts itself or the kernel's file, or a part is missing.
     #[error(
         "{name}: {place}: {problem}; expected {expected}; dump the memory of the machine again, or give the vmlinux that was running instead of {kernel}"

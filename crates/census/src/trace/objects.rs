@@ -14,11 +14,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::allocators::Allocator;
 use super::recording::{Call, Idle, Recording};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::PAGE;
 use crate::running::Running;
 use crate::slab::Slab;
 use crate::take::Walked;
+
+/// The share of slab objects, in percent, whose call is known at least if the recording is of the same run as the core.
+/// Nearly all have one then; with another run of the same kernel and programs, a third.
+const MIN_KNOWN: usize = 90;
 
 /// The size of a word in bytes.
 const WORD: u64 = 4;
@@ -85,7 +89,7 @@ pub fn find(running: &mut Running<'_>, recording: &Recording) -> Result<Vec<Obje
 /// Returns the allocated objects of all slabs.
 fn slab_objects(running: &mut Running<'_>, walked: &Walked, recording: &Recording) -> Result<Vec<Object>> {
     let ambiguous = ambiguous_objects(running, walked)?;
-    let mut found = Vec::new();
+    let (mut found, mut distinct) = (Vec::new(), 0);
     let mut objects_of_call: FxHashMap<u64, u64> = FxHashMap::default();
     for slab in &walked.caches.slabs {
         let ranges = allocated(running, walked, slab)?;
@@ -96,6 +100,7 @@ fn slab_objects(running: &mut Running<'_>, walked: &Walked, recording: &Recordin
             let is_ambiguous = ambiguous.caches.contains(&cache.address)
                 || ambiguous.objects.contains(&running.memory.linear(range.start));
             let call = recording.call(link, Allocator::Slab).filter(|_| !is_ambiguous);
+            distinct += usize::from(!is_ambiguous);
             if let Some(call) = call {
                 *objects_of_call.entry(call.number).or_default() += 1;
             }
@@ -108,7 +113,13 @@ fn slab_objects(running: &mut Running<'_>, walked: &Walked, recording: &Recordin
         held,
         ..Object::new(recording, Allocator::Slab, Some(cache), range, call.filter(is_sure))
     };
-    Ok(found.into_iter().map(object).collect())
+    let objects: Vec<Object> = found.into_iter().map(object).collect();
+    let known = objects.iter().filter(|object| object.chain.is_some()).count();
+    if known * 100 < distinct * MIN_KNOWN {
+        let problem = format!("it has the calls of {known} of {distinct} slab objects");
+        return Err(Error::OtherRun { name: recording.name.clone(), problem });
+    }
+    Ok(objects)
 }
 
 /// Returns the physical addresses of the allocated objects of a slab.
