@@ -490,7 +490,7 @@ fn objects_have_the_sites_of_their_calls() {
         ]
     );
     assert_eq!(document.sites[2].caches, ["small"]);
-    assert!(document.sites[0].line.as_ref().unwrap().contains("kernel.c:"), "{:?}", document.sites[0].line);
+    assert!(document.sites[0].lines[0].contains("kernel.c:"), "{:?}", document.sites[0].lines);
     let sums: Vec<_> = document
         .memory
         .iter()

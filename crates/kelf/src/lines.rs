@@ -29,13 +29,13 @@ impl SourceLines {
         Ok(SourceLines { loader, root: root.unwrap_or_default() })
     }
 
-    /// Describes the source lines of an address: first the line of the code itself, then those that it is inlined into.
-    /// Empty without debugging information.
-    pub fn at(&self, address: u64) -> String {
-        let Ok(frames) = self.loader.find_frames(address) else { return String::new() };
+    /// Returns the source lines of an address, as `FILE:LINE`: first the line of the code itself, then those that it is
+    /// inlined into. Empty without debugging information.
+    pub fn at(&self, address: u64) -> Vec<String> {
+        let Ok(frames) = self.loader.find_frames(address) else { return Vec::new() };
         let locations =
             frames.filter_map(|frame| Ok(frame.location.and_then(|location| self.line(&location))));
-        locations.collect::<Vec<String>>().unwrap_or_default().join(", inlined into ")
+        locations.collect().unwrap_or_default()
     }
 
     fn line(&self, location: &Location<'_>) -> Option<String> {

@@ -53,9 +53,10 @@ pub struct Site {
     pub offset: u64,
     /// The return address of the call.
     pub address: u64,
-    /// The source line, if the kernel has debugging information.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub line: Option<String>,
+    /// The source lines of the call, as `FILE:LINE`, if the kernel has debugging information: first the line of the call
+    /// itself, then those that it is inlined into.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub lines: Vec<String>,
     /// The functions between it and the allocator, the outermost first, such as `kstrdup`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub through: Vec<String>,

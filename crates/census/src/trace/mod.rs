@@ -61,7 +61,7 @@ pub fn trace(vmlinux: &Path, core: &Path, path: &Path, progress: &Progress) -> R
         })
     })?;
     for site in &mut document.sites {
-        site.line = Some(lines.at(site.address - 1)).filter(|line| !line.is_empty());
+        site.lines = lines.at(site.address.wrapping_sub(1));
     }
     Ok(document)
 }

@@ -33,7 +33,7 @@ pub fn print(document: &Document) -> String {
             human(site.untouched),
             human(site.unread),
             first_of(&site.caches),
-            site.line.clone().unwrap_or_default(),
+            site.lines.last().cloned().unwrap_or_default(),
         ]);
     }
     let sum = |value: fn(&Site) -> u64| human(small.iter().map(|site| value(site)).sum());

@@ -100,7 +100,7 @@ impl Callers {
             function: self.function.clone(),
             offset: self.offset,
             address: self.address,
-            line: None,
+            lines: Vec::new(),
             through: self.through.clone(),
             callers: self.above.clone(),
             caches: Vec::new(),

@@ -55,7 +55,7 @@ impl Kernel {
         // The call instruction precedes its return address.
         let lines = address.map(|address| self.lines.at(address - u64::from(is_return)));
         match lines.filter(|lines| !lines.is_empty()) {
-            Some(lines) => format!("{place} ({lines})"),
+            Some(lines) => format!("{place} ({})", lines.join(", inlined into ")),
             None => place,
         }
     }
