@@ -218,7 +218,7 @@ KSHRINK_BOOT = { timeout -k 10 $(KSHRINK_SECONDS) $(KSHRINK_QEMU) $$KSHRINK_TRAC
 endif
 kshrink_plugin := $(if $(findstring KSHRINK_TRACE_OPTIONS,$(value KSHRINK_BOOT)),$(kshrink_out)/traces/trace.so)
 
-$(kshrink_out)/traces/trace.so: $(kshrink_share)/trace.c
+$(kshrink_out)/traces/trace.so: $(kshrink_share)/trace.c $(kshrink_share)/plugin.h
 	@mkdir -p $(@D)
 	@$(kshrink_say) $(KSHRINK_CC) -O2 -shared -fPIC $< -o $@.partial && mv $@.partial $@
 

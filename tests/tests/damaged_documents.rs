@@ -110,6 +110,8 @@ const READERS: &[Reader] = &[
     reader("blocks.json", Format::Text, "coverage kcore vmlinux --blocks @ --load-address 0xc0100000 core"),
     reader("census/core", Format::Program, "census core census/vmlinux @"),
     reader("census/vmlinux", Format::Program, "census core @ census/core"),
+    reader("census/allocations", Format::Text, "census trace census/vmlinux census/core @ --json"),
+    reader("census/vmlinux", Format::Program, "census places @"),
     reader("census.json", Format::Text, "census diff @ census.json"),
     reader("census.json", Format::Text, "census html @"),
     reader("plan.json", Format::Text, "reorder --vmlinux vmlinux --algorithm packed --granularity block @"),

@@ -22,6 +22,8 @@ Examples:
       write the owners as a page for a browser, with a map of the memory
   census html now.json -o memory.html
       the same page for a census that was taken before
+  census trace build/vmlinux memory.core allocations
+      print the code that allocated the memory, and how much of it was never used
   census diff before.json now.json
       compare two censuses
 
@@ -60,6 +62,45 @@ pub enum Command {
     Html {
         /// The census, as JSON; `-` is standard input
         census: PathBuf,
+        /// The output file
+        #[arg(short, long, value_name = "FILE", default_value = "-")]
+        output: PathBuf,
+    },
+    /// List the code that allocated the memory, and how much of it was never used
+    ///
+    /// Prints each caller of an allocator with the objects in use that it allocated. `unused` is the number of objects
+    /// of which the processor accessed no byte after the allocation, `untouched` the number of bytes without an access.
+    /// Sites with many untouched bytes come first. Accesses by devices are not recorded.
+    #[command(after_help = "\
+How to record (QEMU 4.2 to 8.2, a kernel for i386):
+  census places build/vmlinux -o places
+  cc -O2 -shared -fPIC /usr/local/share/kshrink/allocations.c -o allocations.so
+  qemu-system-i386 -accel tcg,thread=single -plugin ./allocations.so,places=places,out=allocations …
+      and in QEMU's monitor, when the machine is paused: dump-guest-memory memory.core, then quit
+
+Examples:
+  census trace build/vmlinux memory.core allocations
+      print the sites of the memory
+  census trace build/vmlinux memory.core allocations --json -o sites.json
+      write them as JSON (kshrink-allocations/1)")]
+    Trace {
+        /// The kernel with its symbols, with debugging information or in the directory where it was built
+        vmlinux: PathBuf,
+        /// The memory at the end of the run, as for `census core`
+        core: PathBuf,
+        /// The recording of the same run by the plugin allocations.c; `-` is standard input
+        trace: PathBuf,
+        /// Print the sites as JSON (kshrink-allocations/1)
+        #[arg(long)]
+        json: bool,
+        /// The output file
+        #[arg(short, long, value_name = "FILE", default_value = "-")]
+        output: PathBuf,
+    },
+    /// List the allocators of a kernel, for the plugin that records their calls (see `census trace --help`)
+    Places {
+        /// The kernel with its symbols
+        vmlinux: PathBuf,
         /// The output file
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,

@@ -85,6 +85,11 @@ impl fmt::Display for Kind {
 }
 
 impl Kind {
+    /// Whether pages of this kind are in use by the kernel for data of its own.
+    pub fn is_kernel_data(self) -> bool {
+        matches!(self, Kind::Slab | Kind::Stacks | Kind::Vmalloc | Kind::Referenced | Kind::Unknown)
+    }
+
     /// Whether pages of this kind are in use and their owner is known.
     pub fn is_explained(self) -> bool {
         !matches!(self, Kind::Unknown | Kind::Free | Kind::Reserved)

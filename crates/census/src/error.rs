@@ -42,13 +42,33 @@ pub enum Error {
         /// The reason.
         problem: String,
     },
-    /// The core is of another kernel.
+    /// The file is no recording of allocations.
+    #[error("{name}: line {line}: {problem}; expected {expected}")]
+    NotARecording {
+        /// The file.
+        name: String,
+        /// The number of the line.
+        line: usize,
+        /// The problem with it.
+        problem: String,
+        /// The expectation.
+        expected: &'static str,
+    },
+    /// The core or the recording is of another kernel.
     #[error("{name}: of another kernel than {kernel}: {problem}; give the vmlinux that was running")]
     OtherKernel {
         /// The core.
         name: String,
         /// The kernel that it should be of.
         kernel: String,
+        /// The evidence.
+        problem: String,
+    },
+    /// The recording is of another run than the core.
+    #[error("{name}: of another run than the core: {problem}; give the core and the recording of one run")]
+    OtherRun {
+        /// The recording.
+        name: String,
         /// The evidence.
         problem: String,
     },

@@ -4,7 +4,8 @@
 //! 2. [`layout`] reads the layouts of its structures from debugging information;
 //! 3. [`memory`] reads the image by virtual address, and [`running`] structures and variables in it;
 //! 4. [`slab`], [`tasks`], [`paging`], [`memblock`], [`reserved`] and [`references`] find owners, and [`pages`] counts every page once;
-//! 5. [`take`] makes a [`document`] of the counts, [`report`] and [`diff`] print documents, [`html`] shows one in a browser.
+//! 5. [`take`] makes a [`document`] of the counts, [`report`] and [`diff`] print documents, [`html`] shows one in a browser;
+//! 6. [`trace`] finds the code that allocated the memory, from a recording of the allocators' calls.
 
 pub mod diff;
 pub mod document;
@@ -24,3 +25,4 @@ pub mod running;
 pub mod slab;
 pub mod take;
 pub mod tasks;
+pub mod trace;

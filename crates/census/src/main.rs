@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use census::document::Document;
 use census::take::census;
-use census::{diff, html, report};
+use census::{diff, html, report, trace};
 use kcli::{Failure, Output, Progress, create_with_page};
+use serde::Serialize;
 
 use arguments::{Arguments, Command};
 
@@ -28,12 +29,7 @@ fn run(command: &Command) -> Result<(), Failure> {
                 page.write_all(html::page(&document)?.as_bytes())?;
             }
             if let Some(output) = &mut output {
-                if *json {
-                    serde_json::to_writer_pretty(&mut *output, &document)?;
-                    writeln!(output)?;
-                } else {
-                    write!(output, "{}", report::print(&document))?;
-                }
+                print(output, *json, &document, report::print)?;
             }
             // Both are complete before one gets its name.
             for complete in [page, output].into_iter().flatten() {
@@ -47,6 +43,20 @@ fn run(command: &Command) -> Result<(), Failure> {
             output.write_all(html::page(&document)?.as_bytes())?;
             Ok(output.commit()?)
         }
+        Command::Trace { vmlinux, core, trace, json, output } => {
+            let mut output = Output::create(output)?;
+            let progress = Progress::spinner("reading");
+            let document = trace::trace(vmlinux, core, trace, &progress)?;
+            drop(progress);
+            print(&mut output, *json, &document, trace::report::print)?;
+            Ok(output.commit()?)
+        }
+        Command::Places { vmlinux, output } => {
+            let places = trace::places(vmlinux)?;
+            let mut output = Output::create(output)?;
+            write!(output, "{places}")?;
+            Ok(output.commit()?)
+        }
         Command::Diff { before, after, output } => {
             let (before, after) = (Document::read(before)?, Document::read(after)?);
             let mut output = Output::create(output)?;
@@ -54,4 +64,18 @@ fn run(command: &Command) -> Result<(), Failure> {
             Ok(output.commit()?)
         }
     }
+}
+
+/// Prints a document as JSON or as text.
+fn print<T: Serialize>(
+    output: &mut Output,
+    json: bool,
+    document: &T,
+    text: fn(&T) -> String,
+) -> Result<(), Failure> {
+    if json {
+        serde_json::to_writer_pretty(&mut *output, document)?;
+        return Ok(writeln!(output)?);
+    }
+    Ok(write!(output, "{}", text(document))?)
 }

@@ -10,7 +10,7 @@ use crate::layout::{Field, Layouts};
 use crate::memblock;
 use crate::memory::PAGE;
 use crate::paging;
-use crate::reserved::Reserved;
+use crate::reserved::{self, Reserved};
 use crate::running::{Frames, Running};
 use crate::slab::Caches;
 use crate::tasks::Tasks;
@@ -137,6 +137,10 @@ pub struct Pages {
     pub counts: PageCounts,
     /// The other pages.
     pub blocks: Vec<Block>,
+    /// The pages in use with data of the kernel, except slabs and reserved pages; those in `blocks` are among them.
+    pub allocated: Vec<Block>,
+    /// The indices of the page frames that the kernel reserved at boot, except its image and the first megabyte.
+    pub early: Vec<u64>,
 }
 
 /// Counts all pages by owner, and adds the slabs to their caches.
@@ -189,6 +193,9 @@ impl Walk {
         if flags & reader.reserved != 0 {
             let owner = self.reserved.owner(frames.first + index);
             self.pages.add((Kind::Reserved, owner.into()), 1);
+            if !matches!(owner, reserved::IMAGE | reserved::LOW) {
+                self.pages.early.push(index);
+            }
             return Ok(1);
         }
         let page_type = reader.types.of(running.memory.field(page, reader.page_type)?);
@@ -219,6 +226,9 @@ impl Walk {
                 own.or(owned.map(|kind| (kind, owned_name(kind).into())))
             }
         };
+        if owner.as_ref().is_none_or(|(kind, _)| kind.is_kernel_data()) {
+            add_block(running, &self.reader, frames, index, order, &mut self.pages.allocated)?;
+        }
         match owner {
             Some(owner) => self.pages.add(owner, pages),
             None => add_block(running, &self.reader, frames, index, order, &mut self.pages.blocks)?,

@@ -9,6 +9,12 @@ use crate::memblock;
 use crate::memory::{PAGE, pages_of};
 use crate::running::{Frames, Running};
 
+/// The name of the owner of the kernel's image.
+pub const IMAGE: &str = "kernel image";
+
+/// The name of the owner of the first megabyte of a PC.
+pub const LOW: &str = "the first megabyte";
+
 /// The known ranges of reserved memory, as numbers of page frames. The first range with a frame names its owner.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reserved {
@@ -24,7 +30,7 @@ impl Reserved {
         let mut reserved = Reserved::default();
         let start = running.optional_symbol("_text").or(running.optional_symbol("_stext"));
         if let (Some(start), Some(end)) = (start, running.optional_symbol("_end")) {
-            reserved.add(running, start, end, "kernel image");
+            reserved.add(running, start, end, IMAGE);
         }
         reserved.add(running, frames.map, frames.page(frames.count), "struct page");
         if let Some(base) = running.optional_symbol("pcpu_base_addr") {
@@ -33,7 +39,7 @@ impl Reserved {
             reserved.add(running, base, base.saturating_add(size), "per-CPU memory");
         }
         if running.machine() == Machine::I386 {
-            reserved.ranges.push((0..(1 << 20) / PAGE, "the first megabyte"));
+            reserved.ranges.push((0..(1 << 20) / PAGE, LOW));
         }
         let early = memblock::regions(running, frames, "reserved")?.unwrap_or_default();
         reserved.ranges.extend(early.into_iter().map(|range| (pages_of(range), "memblock")));

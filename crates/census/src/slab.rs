@@ -54,6 +54,8 @@ pub struct Slab {
     pub address: u64,
     /// The number of its first page frame.
     pub frame: u64,
+    /// Number of its pages.
+    pub pages: u64,
     /// Number of its objects.
     pub objects: u64,
     /// Its cache, as an index into [`Caches::caches`].
@@ -146,7 +148,7 @@ impl Caches {
         cache.pages += pages;
         cache.objects += objects;
         cache.used += used;
-        self.slabs.push(Slab { address: slab, frame, objects, cache: index });
+        self.slabs.push(Slab { address: slab, frame, pages, objects, cache: index });
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use crate::locate::locate;
 use crate::memory::{Memory, PAGE};
 use crate::pages::{self, Block, LARGE_KMALLOC, OFFLINE, PageCounts, Pages};
 use crate::references;
-use crate::running::Running;
+use crate::running::{Frames, Running};
 use crate::slab::{Cache, Caches};
 
 /// The difference, in pages, that is always allowed between free pages and the kernel's counter.
@@ -24,6 +24,21 @@ const MAX_LATE: u64 = 256;
 /// # Errors
 /// If a file cannot be read, the core is damaged or of another kernel, or the kernel is not supported.
 pub fn census(vmlinux: &Path, core: &Path, progress: &Progress) -> Result<Document, Failure> {
+    let mut document = with_running(vmlinux, core, progress, take)?;
+    document.core = core.display().to_string();
+    Ok(document)
+}
+
+/// Calls `take` with the kernel `vmlinux` as it runs in a core, and returns its result.
+///
+/// # Errors
+/// If a file cannot be read, the core is damaged or of another kernel, or the kernel is not supported.
+pub fn with_running<T>(
+    vmlinux: &Path,
+    core: &Path,
+    progress: &Progress,
+    mut take: impl FnMut(&mut Running<'_>) -> Result<T>,
+) -> Result<T, Failure> {
     let (kernel, bytes) = Kernel::read(vmlinux).map_err(Failure::of)?;
     let mut dump = Dump::open(core, None).map_err(Failure::of)?;
     let location = locate(&mut dump, &kernel).map_err(Failure::of)?;
@@ -35,28 +50,47 @@ pub fn census(vmlinux: &Path, core: &Path, progress: &Progress) -> Result<Docume
         let memory = Memory::new(&mut dump, location.linear, &kernel.path);
         take(&mut Running { kernel: &kernel, layouts, memory, slide: location.slide })
     };
-    let mut document = match own.map(|layouts| take_with(&layouts)) {
+    match own.map(|layouts| take_with(&layouts)) {
         // The compiler also has what reduced debugging information lacks.
         None | Some(Err(Error::Layout { .. })) => {
             progress.message("compiling layouts");
-            take_with(&Layouts::compile(vmlinux)?).map_err(Failure::of)?
+            take_with(&Layouts::compile(vmlinux)?).map_err(Failure::of)
         }
-        Some(taken) => taken.map_err(Failure::of)?,
-    };
-    document.core = core.display().to_string();
-    Ok(document)
+        Some(taken) => taken.map_err(Failure::of),
+    }
+}
+
+/// The pages of a running kernel.
+#[derive(Debug)]
+pub struct Walked {
+    /// The array of all `struct page`.
+    pub frames: Frames,
+    /// The slab caches, with their slabs.
+    pub caches: Caches,
+    /// The pages.
+    pub pages: Pages,
+}
+
+impl Walked {
+    /// Counts all pages of a running kernel. All pages that are not reserved have to be `MemTotal`.
+    ///
+    /// # Errors
+    /// If the core contradicts itself or lacks a part.
+    pub fn new(running: &mut Running<'_>) -> Result<Walked> {
+        let frames = running.frames()?;
+        let mut caches = Caches::read(running)?;
+        let pages = pages::count(running, &frames, &mut caches)?;
+        caches.finish(running, &frames)?;
+        check_total(running, &pages, &caches)?;
+        Ok(Walked { frames, caches, pages })
+    }
 }
 
 /// Takes the census of a running kernel.
 fn take(running: &mut Running<'_>) -> Result<Document> {
-    let frames = running.frames()?;
-    let mut caches = Caches::read(running)?;
-    let Pages { mut counts, mut blocks } = pages::count(running, &frames, &mut caches)?;
-    caches.finish(running, &frames)?;
-    let total = running.variable("_totalram_pages")?;
-    check_total(running, &counts, &caches, &blocks, total)?;
+    let Walked { frames, caches, pages: Pages { mut counts, mut blocks, .. } } = Walked::new(running)?;
     let mut memory = Sums {
-        total: total * PAGE,
+        total: running.variable("_totalram_pages")? * PAGE,
         free: counter(running, "vm_zone_stat", "NR_FREE_PAGES")? * PAGE,
         slab: slab_counter(running)? * PAGE,
         explained: 0,
@@ -89,13 +123,9 @@ fn take(running: &mut Running<'_>) -> Result<Document> {
 
 /// Checks that all pages but the reserved ones are `MemTotal`. Pages that were given to the host are part of `MemTotal` if
 /// the driver may take them back when memory is short.
-fn check_total(
-    running: &Running<'_>,
-    counts: &PageCounts,
-    caches: &Caches,
-    blocks: &[Block],
-    total: u64,
-) -> Result<()> {
+fn check_total(running: &mut Running<'_>, pages: &Pages, caches: &Caches) -> Result<()> {
+    let total = running.variable("_totalram_pages")?;
+    let Pages { counts, blocks, .. } = pages;
     let managed = counts.iter().filter(|((kind, _), _)| *kind != Kind::Reserved).map(|(_, pages)| pages);
     let blocks: u64 = blocks.iter().map(|block| block.pages).sum();
     let found = managed.sum::<u64>() + caches.caches.iter().map(|cache| cache.pages).sum::<u64>() + blocks;

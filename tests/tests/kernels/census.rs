@@ -92,6 +92,56 @@ fn census_equals_slabinfo_to_the_object() {
     });
 }
 
+/// The sites have all memory that `census core` counts in slabs, and the reserves that nothing uses are among them.
+#[test]
+fn sites_of_allocations_explain_the_slabs_of_the_web_kernel() {
+    KernelTest::check("sites_of_allocations_explain_the_slabs_of_the_web_kernel", |test| {
+        let kernel = test.kernel("web-i386");
+        let scenario = test.census(&[]);
+        test.chain.succeed(Run::kshrink("census").arg("places").arg(&kernel.vmlinux).args(["-o", "places"]));
+        let (census, _) =
+            explains_with(test, &kernel, &scenario, &["--allocations", "allocations", "--places", "places"]);
+        let run =
+            Run::kshrink("census").arg("trace").arg(&kernel.vmlinux).args(["memory.core", "allocations"]);
+        test.chain.succeed(run.args(["--json", "-o", "sites.json"]));
+        let sites: Value = serde_json::from_str(&test.read("sites.json")).expect("JSON");
+        let figure = |value: &Value, key: &str| value[key].as_u64().expect("a number");
+        let caches =
+            || census["owners"].as_array().expect("owners").iter().filter(|owner| !owner["used"].is_null());
+        let slab =
+            sites["memory"].as_array().expect("sums").iter().find(|sum| sum["kind"] == "slab").expect("slab");
+        assert_eq!(figure(slab, "objects"), caches().map(|cache| figure(cache, "used")).sum::<u64>());
+        let bytes = caches().map(|cache| figure(cache, "used") * figure(cache, "object_size")).sum::<u64>();
+        assert_eq!(figure(slab, "bytes"), bytes);
+        // Only the structures of the allocator itself have no site.
+        let own = caches()
+            .filter(|cache| cache["name"].as_str().is_some_and(|name| name.starts_with("kmem_cache")));
+        let own: u64 = own.map(|cache| figure(cache, "used")).sum();
+        assert!(figure(slab, "objects") - figure(slab, "known_objects") <= own + 10, "{slab}");
+        let all = sites["sites"].as_array().expect("sites").iter();
+        let known: u64 =
+            all.clone().filter(|site| site["kind"] == "slab").map(|site| figure(site, "objects")).sum();
+        assert_eq!(known, figure(slab, "known_objects"));
+
+        let largest = |function: &str| {
+            let own = all.clone().filter(|site| site["function"] == function);
+            own.max_by_key(|site| figure(site, "bytes")).unwrap_or_else(|| panic!("no site {function}"))
+        };
+        // 32 arrays of 3,072 bytes, two in a slab of 8 KiB.
+        let reserve = largest("iomap_buffered_init");
+        assert!(figure(reserve, "held") >= 128 << 10 && figure(reserve, "unused_objects") >= 64, "{reserve}");
+        assert!(figure(reserve, "untouched") >= 96 << 10, "{reserve}");
+        // `get_random_sleepable_once` fills the table.
+        let table = largest("inet_hashinfo2_init");
+        assert_eq!((figure(table, "bytes"), figure(table, "untouched")), (256 << 10, 0), "{table}");
+        assert!(figure(table, "unread") >= 255 << 10, "{table}");
+        // A cache with one user: all of its objects are of that function.
+        let nodes = largest("__kernfs_new_node.constprop.0");
+        let cache = caches().find(|cache| cache["name"] == "kernfs_node_cache").expect("a cache");
+        assert_eq!(figure(nodes, "objects"), figure(cache, "used"));
+    });
+}
+
 /// Returns the bytes of the owners of a census with some property.
 fn bytes(census: &Value, is_counted: impl Fn(&Value) -> bool) -> u64 {
     let owners = census["owners"].as_array().expect("owners").iter();
@@ -101,7 +151,17 @@ fn bytes(census: &Value, is_counted: impl Fn(&Value) -> bool) -> u64 {
 /// Boots a kernel and takes the census of its memory: the slabs have at least 94 % of `Slab` in `/proc/meminfo`, which
 /// also counts large `kmalloc`, and 95 % of the memory in use are explained. Returns the census and the console.
 fn explains(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario) -> (Value, String) {
-    test.passes(scenario, kernel, &["--dump", "memory.core"]);
+    explains_with(test, kernel, scenario, &[])
+}
+
+/// The same with further options of `boot.sh`.
+fn explains_with(
+    test: &mut KernelTest<'_>,
+    kernel: &Kernel,
+    scenario: &Scenario,
+    options: &[&str],
+) -> (Value, String) {
+    test.passes(scenario, kernel, &[&["--dump", "memory.core"], options].concat());
     let console = test.console(kernel);
     let run = Run::kshrink("census").arg("core").arg(&kernel.vmlinux).args(["memory.core", "--json", "-o"]);
     test.chain.succeed(run.arg("census.json"));

@@ -1,16 +1,13 @@
 //! Translates addresses of a rewritten kernel into places of the original.
 
 mod console;
-mod lines;
 
 use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 
 use kcli::{Failure, OrBadInput, Output};
-use kelf::Functions;
+use kelf::{Functions, SourceLines};
 use kplan::BlockMap;
-
-use lines::SourceLines;
 
 /// A rewritten kernel with its original.
 pub struct Kernel {
@@ -58,7 +55,7 @@ impl Kernel {
         // The call instruction precedes its return address.
         let lines = address.map(|address| self.lines.at(address - u64::from(is_return)));
         match lines.filter(|lines| !lines.is_empty()) {
-            Some(lines) => format!("{place} ({lines})"),
+            Some(lines) => format!("{place} ({})", lines.join(", inlined into ")),
             None => place,
         }
     }

@@ -18,6 +18,9 @@ pub struct SourceLines {
 
 impl SourceLines {
     /// Opens a kernel. `address_of` returns the address of one of its global symbols.
+    ///
+    /// # Errors
+    /// If its debugging information cannot be read.
     pub fn open(vmlinux: &Path, address_of: impl Fn(&str) -> Option<u64>) -> Result<SourceLines, Failure> {
         let loader = Loader::new(vmlinux);
         let loader = loader.map_err(|error| Failure::bad_input(format!("{}: {error}", vmlinux.display())))?;
@@ -26,13 +29,13 @@ impl SourceLines {
         Ok(SourceLines { loader, root: root.unwrap_or_default() })
     }
 
-    /// Describes the source lines of an address: first the line of the code itself, then those that it is inlined into.
-    /// Empty without debugging information.
-    pub fn at(&self, address: u64) -> String {
-        let Ok(frames) = self.loader.find_frames(address) else { return String::new() };
+    /// Returns the source lines of an address, as `FILE:LINE`: first the line of the code itself, then those that it is
+    /// inlined into. Empty without debugging information.
+    pub fn at(&self, address: u64) -> Vec<String> {
+        let Ok(frames) = self.loader.find_frames(address) else { return Vec::new() };
         let locations =
             frames.filter_map(|frame| Ok(frame.location.and_then(|location| self.line(&location))));
-        locations.collect::<Vec<String>>().unwrap_or_default().join(", inlined into ")
+        locations.collect().unwrap_or_default()
     }
 
     fn line(&self, location: &Location<'_>) -> Option<String> {
