@@ -31,7 +31,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 root=$work/debian/kshrink
 share=$root/usr/share
-make -s -C "$top" install DESTDIR="$root" PREFIX=/usr
+make -s --no-print-directory -C "$top" install DESTDIR="$root" PREFIX=/usr >&2
 
 # Debian's zsh looks here.
 mv "$share/zsh/site-functions" "$share/zsh/vendor-completions"
