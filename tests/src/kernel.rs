@@ -71,6 +71,11 @@ impl Scenario {
     pub fn initramfs(&self) -> &str {
         &self.initramfs
     }
+
+    /// The options of `boot.sh` for the machine.
+    pub fn machine(&self) -> &[&str] {
+        self.machine
+    }
 }
 
 impl KernelTest<'_> {

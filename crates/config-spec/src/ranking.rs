@@ -234,7 +234,9 @@ impl Ranking {
             ));
         }
         for ranked in &self.options {
-            notes.extend(ranked.problem.as_ref().map(|problem| format!("note: {}: {problem}", ranked.name)));
+            notes.extend(
+                ranked.problem.as_ref().map(|problem| format!("note: {}: {}", ranked.name, ends(problem))),
+            );
         }
         notes
     }
@@ -259,6 +261,13 @@ impl Ranking {
             top(&|saved| saved.free, less(&free).map(|less| -less)),
         )
     }
+}
+
+/// Returns the first and the last line of a message. Between them may be a console.
+fn ends(problem: &str) -> String {
+    let mut lines = problem.lines().map(str::trim);
+    let (first, last) = (lines.next().unwrap_or_default(), lines.next_back());
+    last.map_or(first.to_owned(), |last| format!("{first} {last}"))
 }
 
 fn share(part: i64, all: i64) -> String {
@@ -324,6 +333,12 @@ mod tests {
                 && is_right(0, -512)
                 && !is_right(0, -513)
         );
+    }
+
+    #[test]
+    fn message_with_a_console_is_short() {
+        assert_eq!(ends("failed:\n  a\n  b\n  no verdict"), "failed: no verdict");
+        assert_eq!((ends("one"), ends("")), ("one".to_owned(), String::new()));
     }
 
     #[test]

@@ -7,14 +7,20 @@ use kshrink_tests::{Kernel, KernelTest, Run, Scenario, fixture};
 use serde_json::{Value, json};
 
 use crate::frozen::{PLAN_LIMIT, number};
-use crate::{busybox_plan, coverage};
+use crate::{arm, busybox_plan, coverage};
 
 /// Time limit of `config-spec try`, which builds several kernels, and waits for those that do not boot.
 const TRY_LIMIT: Duration = Duration::from_secs(3600);
 
-/// Returns the advice after a traced boot, with further arguments.
-fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, arguments: &[&str]) -> Value {
-    let plan = coverage(test, scenario, kernel, &busybox_plan());
+/// Returns the advice after a traced boot, for the programs of a plan, with further arguments.
+fn advice(
+    test: &mut KernelTest<'_>,
+    scenario: &Scenario,
+    kernel: &Kernel,
+    plan: &str,
+    arguments: &[&str],
+) -> Value {
+    let plan = coverage(test, scenario, kernel, plan);
     // A few objects are compiled again, not a hundred.
     let run = Run::kshrink("config-spec").arg(&kernel.vmlinux).args(["--advise", "--max-rebuilds", "20"]);
     let run = run.args(arguments).stdin(plan).limit(PLAN_LIMIT);
@@ -24,9 +30,12 @@ fn advice(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, argum
 /// Tries a plan with a boot of the scenario's initramfs as the test. Returns the new build directory and its plan.
 fn tried(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, plan: &Value) -> (PathBuf, Value) {
     test.write("advice.json", plan.to_string());
+    let image = kernel.image.strip_prefix(&kernel.build).expect("the image of the build");
     let boot = format!(
-        "'{}' --kernel \"$1/arch/x86/boot/bzImage\" --initramfs '{}' --log tried.log --dump tried.core --timeout 120",
+        "'{}' {} --kernel \"$1/{}\" --initramfs '{}' --log tried.log --dump tried.core --timeout 120",
         fixture("qemu/boot.sh").display(),
+        scenario.machine().join(" "),
+        image.display(),
         scenario.initramfs()
     );
     let run = Run::kshrink("config-spec").args(["try", "advice.json", "-o", "trimmed", "--build"]);
@@ -57,7 +66,7 @@ fn kernel_with_proposed_changes_serves() {
         let config = configuration(&kernel.build);
         let owners = census(test, &kernel.vmlinux, "memory.core");
         test.write("census.json", owners.to_string());
-        let plan = advice(test, &scenario, &kernel, &["--census", "census.json"]);
+        let plan = advice(test, &scenario, &kernel, &busybox_plan(), &["--census", "census.json"]);
         assert_eq!(configuration(&kernel.build), config);
         // A boot parameter does the most of it without a build.
         let run =
@@ -96,12 +105,35 @@ fn kernel_with_proposed_changes_serves() {
 }
 
 #[test]
+#[ignore = "takes a minute or two"]
+fn kernel_with_proposed_changes_serves_on_arm() {
+    KernelTest::check("kernel_with_proposed_changes_serves_on_arm", |test| {
+        let kernel = test.kernel("arm-virt");
+        let scenario = test.frozen_on_arm();
+        test.passes(&scenario, &kernel, &["--dump", "memory.core"]);
+        let before = test.console(&kernel);
+        let owners = census(test, &kernel.vmlinux, "memory.core");
+        test.write("census.json", owners.to_string());
+        let plan = advice(test, &scenario, &kernel, &arm::busybox_plan(), &["--census", "census.json"]);
+        let (_, result) = tried(test, &kernel, &scenario, &plan);
+        let options = result["config"]["options"].as_array().expect("options");
+        assert!(
+            options.len() >= 8 && options.iter().all(|option| option["tried"] == "passes"),
+            "{options:?}"
+        );
+        let after = test.read("tried.log").replace('\r', "");
+        let [before, after] = [&before, &after].map(|console| number(console, "meminfo", "MemFree"));
+        assert!(after >= before + 1000, "{before} to {after} KiB");
+    });
+}
+
+#[test]
 #[ignore = "builds the kernel again and again"]
 fn options_that_a_test_needs_stay() {
     KernelTest::check("options_that_a_test_needs_stay", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.frozen();
-        let mut plan = advice(test, &scenario, &kernel, &[]);
+        let mut plan = advice(test, &scenario, &kernel, &busybox_plan(), &[]);
         // The disk of the scenario needs VIRTIO_BLK, contrary to this plan.
         let options = plan["config"]["options"].as_array_mut().expect("options");
         options.retain(|option| {

@@ -20,7 +20,7 @@ mod candidates;
 use std::cmp::Reverse;
 
 use kcfg::edges::Edges;
-use kcfg::graph::{Editor, Graph};
+use kcfg::graph::{Block, Editor, Graph};
 use kcfg::index::NodeId;
 use kisa::Encoding;
 use kplan::Plan;
@@ -48,8 +48,10 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
         let stays = *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
         for &folded in class.iter().filter(|&&member| member.function != stays.function) {
             let jumps = folded.is_address_taken;
-            if jumps && (folded.size(graph) <= jump || folded.blocks.iter().any(|&block| ran.may_have(block)))
-            {
+            let ran = || folded.blocks.iter().any(|&block| ran.may_have(block));
+            // A jump in place of a patch site would be patched.
+            let is_patched = || graph.block(folded.entry()).is_some_and(Block::is_fixed);
+            if jumps && (folded.size(graph) <= jump || is_patched() || ran()) {
                 left_alone += 1;
                 continue;
             }
