@@ -60,7 +60,9 @@ help:
 
 # Rust builds often use one core, so the kernel is built at the same time.
 demo:
-	fixtures/install.sh rust kernel boot $(ARCH)
+	@case '$(ARCH)' in ''|i386|arm) ;; *) echo 'ARCH=$(ARCH) is unknown; expected i386 or arm' >&2; exit 2 ;; esac
+	@case '$(TRIM)' in ''|trim) ;; *) echo 'TRIM=$(TRIM) is unknown; expected trim' >&2; exit 2 ;; esac
+	fixtures/install.sh rust kernel boot $(filter arm,$(ARCH))
 	$(MAKE) -j 2 build demo-kernel
 	fixtures/demo.sh out/demo$(ARCH:%=-%)$(TRIM:%=-%) $(or $(ARCH),i386) $(TRIM)
 

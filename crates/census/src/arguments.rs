@@ -70,7 +70,7 @@ pub enum Command {
     ///
     /// Prints each caller of an allocator with the objects in use that it allocated. `unused` is the number of objects
     /// of which the processor accessed no byte after the allocation, `untouched` the number of bytes without an access.
-    /// Sites with many untouched bytes come first. Accesses by devices are not recorded.
+    /// Sites with many unread bytes come first. Accesses by devices are not recorded.
     #[command(after_help = "\
 How to record (QEMU 4.2 to 8.2, a kernel for i386):
   census places build/vmlinux -o places

@@ -1,7 +1,7 @@
 //! Boot parameters that may do the same as turning off an option: those that only the code of a proposed option has.
 
 use kcli::Failure;
-use kplan::{OptionAdvice, Plan};
+use kplan::{OptionAdvice, OptionValue, Plan};
 
 use crate::table::Row;
 use crate::types::SimpleType;
@@ -17,11 +17,10 @@ pub fn words(plan: &Plan, name: &str, rows: &[Row]) -> Result<Vec<String>, Failu
             "{name}: the plan has no section `config`; expected the output of `config-spec VMLINUX --advise`"
         ))
     })?;
-    let parameters = advice.options.iter().flat_map(|option| {
-        let of_option = option.parameters.iter();
-        of_option.filter_map(move |parameter| Some((option, rows.iter().find(|row| row.name == *parameter)?)))
-    });
-    Ok(parameters.filter_map(|(option, row)| word(option, row)).collect())
+    let off = || advice.options.iter().filter(|option| option.set == OptionValue::No);
+    // The parameter of several options is that of the last one, which keeps the fewest bytes.
+    let owner = |row: &Row| off().filter(|option| option.parameters.contains(&row.name)).next_back();
+    Ok(rows.iter().filter_map(|row| word(owner(row)?, row)).collect())
 }
 
 fn word(option: &OptionAdvice, row: &Row) -> Option<String> {

@@ -134,7 +134,7 @@ pub enum Command {
 Examples:
   config-spec rank build/vmlinux
       measure all options that have code or data, and for which a build compiles at most 200 other objects again
-  config-spec rank build/vmlinux AIO PACKET --memory 'boot \"$1\"'
+  config-spec rank build/vmlinux INET_DIAG PACKET --memory 'boot \"$1\"'
       measure two options, with the memory that is free in the guest
   config-spec rank vanilla/vmlinux --against tiny/vmlinux --memory 'boot \"$1\"' --json
       measure the options that tiny/ lacks, and their share in the difference
@@ -155,12 +155,12 @@ pub struct RankArguments {
     #[arg(long, value_name = "VMLINUX")]
     pub against: Option<PathBuf>,
 
-    /// A command for `sh -c` that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
+    /// A command of the shell that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
     /// as a console with it
     #[arg(long, value_name = "COMMAND")]
     pub memory: Option<String>,
 
-    /// Measure no option for which a build compiles more than this number of other objects again
+    /// Measure no option for which a build compiles more than this number of other objects again, unless it is named
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_rebuilds: usize,
 
@@ -195,7 +195,7 @@ pub struct CompareArguments {
     #[arg(required = true)]
     pub kernels: Vec<PathBuf>,
 
-    /// A command for `sh -c` that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
+    /// A command of the shell that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
     /// as a console with it
     #[arg(long, value_name = "COMMAND")]
     pub memory: Option<String>,

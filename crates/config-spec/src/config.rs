@@ -61,7 +61,8 @@ impl Config {
 /// A change of an option: its name, and its new value as in a `.config`, or `n`.
 pub type Change<'a> = (&'a str, &'a str);
 
-/// Returns the text of a `.config` with changes of options. `n` changes only an option that is `y`.
+/// Returns the text of a `.config` with changes of options. `n` changes only an option that is `y` or `m`. Options that
+/// become `y` are at the end, because Kconfig takes the last one of a `choice`.
 pub fn changed(text: &str, changes: &[Change<'_>]) -> String {
     let mut new = String::with_capacity(text.len());
     let mut added: BTreeMap<&str, &str> =
@@ -69,7 +70,8 @@ pub fn changed(text: &str, changes: &[Change<'_>]) -> String {
     for line in text.lines() {
         let (name, old) = setting(line).unwrap_or_default();
         match changes.iter().find(|(option, _)| *option == name) {
-            Some((_, "n")) if old == "y" => new += &format!("# CONFIG_{name} is not set\n"),
+            Some((_, "n")) if matches!(old, "y" | "m") => new += &format!("# CONFIG_{name} is not set\n"),
+            Some((_, "y")) => {}
             Some((_, value)) if *value != "n" => {
                 new += &format!("CONFIG_{name}={value}\n");
                 added.remove(name);

@@ -3,7 +3,7 @@
 //! The source is the ranking of options in Ikeda's study of Linux Tiny (sections 5.3 and 5.4), which sets one option
 //! at a time. With a smaller kernel, each share is of the difference between both, as there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use kcli::{Failure, Output, Progress};
@@ -32,6 +32,22 @@ struct Candidate {
     estimate: Option<Estimate>,
 }
 
+impl Ranked {
+    fn new(candidate: &Candidate, problem: Option<String>) -> Ranked {
+        let Candidate { name, value, with, rebuilds, estimate } = candidate;
+        Ranked {
+            name: name.clone(),
+            value: value.clone(),
+            with: with.clone(),
+            rebuilds: *rebuilds,
+            seconds: 0,
+            estimate: estimate.clone(),
+            saved: None,
+            problem,
+        }
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -40,7 +56,9 @@ pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
     let build = KernelBuild::find(&arguments.vmlinux).map_err(Failure::of)?;
     let tree = Tree::find(&build)?;
     let smaller = arguments.against.as_deref().map(|path| {
-        let build = KernelBuild::find(path).map_err(Failure::of)?;
+        let other = KernelBuild::find(path).map_err(Failure::of)?;
+        check_same_source(&build, &other)?;
+        let build = other;
         Ok::<_, Failure>((Tree::find(&build)?.config, whole(&build, &contents(&build)?, arguments)?))
     });
     let smaller = smaller.transpose()?;
@@ -50,8 +68,10 @@ pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
         None => named(&found.rows, &arguments.options),
     })?;
     let mut output = Output::create(&arguments.output)?;
+    // Options that are named are wanted.
+    let limit = if arguments.options.is_empty() { arguments.max_rebuilds } else { usize::MAX };
     let (candidates, slow): (Vec<_>, Vec<_>) =
-        candidates.into_iter().partition(|candidate| candidate.rebuilds <= arguments.max_rebuilds);
+        candidates.into_iter().partition(|candidate| candidate.rebuilds <= limit);
     let contents = contents(&build)?;
     let original = whole(&build, &contents, arguments)?;
     let bench = Bench { build: &build, tree: &tree, arguments, contents, original: &original.figures };
@@ -73,6 +93,20 @@ pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Checks that another kernel is of the same machine and release.
+fn check_same_source(build: &KernelBuild, other: &KernelBuild) -> Result<(), Failure> {
+    let identity = |build: &KernelBuild| format!("Linux {} for {}", kernel::release(build), build.machine);
+    let (expected, found) = (identity(build), identity(other));
+    if expected == found {
+        return Ok(());
+    }
+    Err(Failure::bad_input(format!(
+        "{}: is {found}; expected {expected}, as {}; build both from the same source",
+        other.vmlinux.display(),
+        build.vmlinux.display()
+    )))
+}
+
 /// Returns the options with code or data, or the named ones.
 fn named(rows: &[Row], names: &[String]) -> Result<Vec<Candidate>, Failure> {
     let of = |row: &Row| Candidate {
@@ -85,16 +119,17 @@ fn named(rows: &[Row], names: &[String]) -> Result<Vec<Candidate>, Failure> {
     if names.is_empty() {
         return Ok(rows.iter().filter(|row| row.brings_something()).map(of).collect());
     }
+    let short = |name: &String| name.strip_prefix("CONFIG_").unwrap_or(name).to_owned();
+    let wanted: BTreeSet<String> = names.iter().map(short).collect();
     let one = |name: &String| {
-        let short = name.strip_prefix("CONFIG_").unwrap_or(name);
-        rows.iter().find(|row| row.name == short).map(of).ok_or_else(|| {
+        rows.iter().find(|row| row.name == *name).map(of).ok_or_else(|| {
             Failure::bad_input(format!(
                 "{name}: cannot be turned off in this configuration; expected an option that config-spec lists; \
-                 config-spec --explain {short} says why"
+                 config-spec --explain {name} says why"
             ))
         })
     };
-    names.iter().map(one).collect()
+    wanted.iter().map(one).collect()
 }
 
 /// Returns the options with a prompt that have another value in the smaller configuration. Texts do not count.
@@ -117,8 +152,12 @@ fn differing(found: &Inspection<'_>, tree: &Tree, smaller: &Config) -> Result<Ve
         if !changes.contains_key(&name) {
             continue;
         }
-        let rebuilds = found.measure.rebuilds(&changes, &[]).len();
-        let with = row.map(|row| row.with.clone()).unwrap_or_default();
+        let rebuilds =
+            row.map_or_else(|| found.measure.rebuilds(&changes, &[]).len(), |row| row.rebuilds.len());
+        let is_off = |(other, new): &(&String, &String)| {
+            **other != name && tree.config.is_enabled(other) && new.is_empty()
+        };
+        let with = changes.iter().filter(is_off).map(|(other, _)| other.clone()).collect();
         candidates.push(Candidate { name, value, with, rebuilds, estimate: row.map(Estimate::of) });
     }
     Ok(candidates)
@@ -138,7 +177,11 @@ impl Bench<'_> {
         let progress = Progress::bar(candidates.len() as u64, "building");
         let measured = candidates.iter().map(|candidate| {
             progress.message(format!("building with {}={}", candidate.name, candidate.value));
-            let ranked = self.measure(candidate)?;
+            let ranked = match self.measure(candidate) {
+                Ok(ranked) => ranked,
+                // A kernel that cannot be configured or read does not end the measurement of the others.
+                Err(failure) => Ranked::new(candidate, Some(failure.message().to_owned())),
+            };
             progress.note(ranked.to_string());
             progress.advance(1);
             Ok(ranked)
@@ -148,20 +191,11 @@ impl Bench<'_> {
 
     /// Builds the kernel with one change, in a copy of the build directory.
     fn measure(&self, candidate: &Candidate) -> Result<Ranked, Failure> {
-        let Candidate { name, value, with, rebuilds, estimate } = candidate;
+        let Candidate { name, value, estimate, .. } = candidate;
         let start = std::time::Instant::now();
         let trimmed = Trimmed::copy(self.build, self.tree, &self.arguments.make, &std::env::temp_dir())?;
         let built = trimmed.build(&[(name, value)])?;
-        let mut ranked = Ranked {
-            name: name.clone(),
-            value: value.clone(),
-            with: with.clone(),
-            rebuilds: *rebuilds,
-            seconds: 0,
-            estimate: estimate.clone(),
-            saved: None,
-            problem: None,
-        };
+        let mut ranked = Ranked::new(candidate, None);
         let is_set = if value == "n" {
             built.config.value(name).is_empty()
         } else {
@@ -200,7 +234,7 @@ impl Bench<'_> {
         let is_there = |object: &&String| contents.contains_key(*object);
         Saved {
             contents: Difference::between(all(&self.contents), all(contents)),
-            not_expected: gone.filter(|object| !is_expected(object)).cloned().collect(),
+            not_expected: gone.filter(|object| estimate.is_some() && !is_expected(object)).cloned().collect(),
             still_there: expected.iter().filter(is_there).cloned().collect(),
             vmlinux: self.original.vmlinux as i64 - now.vmlinux as i64,
             footprint: self.original.footprint as i64 - now.footprint as i64,

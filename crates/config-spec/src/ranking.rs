@@ -245,16 +245,27 @@ impl Ranking {
     /// sections 5.3 and 5.4.
     fn top(&self, against: &Whole) -> String {
         let top = |of: &dyn Fn(&Saved) -> Option<i64>, all: Option<i64>| {
-            let mut saved: Vec<i64> =
-                self.options.iter().filter_map(|ranked| of(ranked.saved.as_ref()?)).collect();
-            saved.sort_by_key(|saved| Reverse(*saved));
-            all.map_or("-".to_owned(), |all| share(saved.iter().take(TOP).sum(), all))
+            let mut saved: Vec<(i64, &Ranked)> = self
+                .options
+                .iter()
+                .filter_map(|ranked| Some((of(ranked.saved.as_ref()?)?, ranked)))
+                .collect();
+            saved.sort_by_key(|(saved, _)| Reverse(*saved));
+            let mut chosen: Vec<(i64, &Ranked)> = Vec::new();
+            for (saved, ranked) in saved {
+                // Bytes that go with another one are counted there.
+                let is_counted = chosen.iter().any(|(_, other)| other.with.contains(&ranked.name));
+                if chosen.len() < TOP && !is_counted {
+                    chosen.push((saved, ranked));
+                }
+            }
+            all.map_or("-".to_owned(), |all| share(chosen.iter().map(|(saved, _)| saved).sum(), all))
         };
         let free = |whole: &Whole| whole.figures.memory.map(|memory| memory.free as i64);
         let image = |whole: &Whole| whole.figures.boot_image.map(|image| image as i64);
         let less = |figure: &dyn Fn(&Whole) -> Option<i64>| Some(figure(&self.original)? - figure(against)?);
         format!(
-            "the {TOP} options that save most make up {} of the difference in contents, {} of the boot image, {} of free \
+            "the {TOP} options that save most, without those that go with one of them, make up {} of the difference in contents, {} of the boot image, {} of free \
              memory",
             top(&|saved| Some(saved.contents.total()), less(&|whole| Some(whole.contents as i64))),
             top(&|saved| saved.boot_image, less(&image)),
@@ -343,17 +354,19 @@ mod tests {
 
     #[test]
     fn shares_are_of_the_difference_to_the_smaller_kernel() {
+        let mut large = ranked("LARGE", 0, saved(2_000, 24));
+        large.with = vec!["INSIDE".to_owned()];
         let mut ranking = Ranking {
             kernel: "6.12".into(),
             original: whole(10_000, 50),
             against: Some(whole(6_000, 90)),
-            options: vec![ranked("SMALL", 900, saved(1_000, -4)), ranked("LARGE", 0, saved(2_000, 24))],
+            options: vec![ranked("SMALL", 900, saved(1_000, -4)), large],
             not_measured: BTreeMap::from([("EXPERT".into(), 841), ("AIO".into(), 747)]),
         };
         ranking.sort();
         let table = ranking.table().to_string();
         let rows: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        let large = ["LARGE", "n", "0", "2,000", "50.0", "%", "2,000", "1,000", "24", "0", "3", "9"];
+        let large = ["LARGE", "n", "0", "2,000", "50.0", "%", "2,000", "1,000", "24", "1", "3", "9"];
         let small = ["SMALL", "n", "900", "1,000", "25.0", "%", "1,000", "500", "-4", "0", "3", "9"];
         assert_eq!(rows[1..], [large.to_vec(), small.to_vec()], "{table}");
         let notes = ranking.notes();
@@ -363,5 +376,8 @@ mod tests {
             "{notes:?}"
         );
         assert!(notes[2].contains("AIO (747), EXPERT (841)"), "{notes:?}");
+        // It goes with the large one.
+        ranking.options.push(ranked("INSIDE", 0, saved(1_900, 20)));
+        assert!(ranking.notes()[1].contains("75.0 % of the difference in contents"), "{:?}", ranking.notes());
     }
 }

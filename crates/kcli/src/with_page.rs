@@ -18,7 +18,7 @@ pub fn create_with_page(
     let is_written = page.is_none() || is_asked || output.is_some();
     let output = is_written.then(|| output.unwrap_or(Path::new("-")));
     if let (Some(output), Some(page)) = (output, page)
-        && output == page
+        && is_same(output, page)
         && page != Path::new("/dev/null")
     {
         let name = if page == Path::new("-") { "standard output".into() } else { page.display().to_string() };
@@ -27,6 +27,12 @@ pub fn create_with_page(
         )));
     }
     Ok((output.map(Output::create).transpose()?, page.map(Output::create).transpose()?))
+}
+
+/// Whether two paths name one file, as far as their text tells.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    one == other || absolute(one) == absolute(other)
 }
 
 #[cfg(test)]
@@ -43,6 +49,7 @@ mod tests {
         assert_eq!(opened(None, Some("-"), false).unwrap(), (false, true));
         assert_eq!(opened(None, Some("/dev/null"), true).unwrap(), (true, true));
         assert_eq!(opened(Some("/dev/null"), Some("-"), false).unwrap(), (true, true));
+        assert!(opened(Some("same"), Some("./same"), false).is_err());
         let both = opened(None, Some("-"), true).unwrap_err();
         assert!(
             both.exit_code() == 2 && both.message().starts_with("standard output: "),

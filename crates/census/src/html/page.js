@@ -65,7 +65,7 @@ const explorer = new Explorer({
   title: () => "Largest",
   nodesOf: (owner) => [nodeOf.get(owner)],
   addressOf,
-  itemAt: (address) => owners[address.slice(1)],
+  itemAt: (address) => /^#\d+$/.test(address) ? owners[address.slice(1)] : undefined,
   showItem: showOwner,
   showNode,
   searched: owners,
