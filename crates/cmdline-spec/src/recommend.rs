@@ -19,7 +19,7 @@ pub fn words(plan: &Plan, name: &str, rows: &[Row]) -> Result<Vec<String>, Failu
     })?;
     let off = || advice.options.iter().filter(|option| option.set == OptionValue::No);
     // The parameter of several options is that of the last one, which keeps the fewest bytes.
-    let owner = |row: &Row| off().filter(|option| option.parameters.contains(&row.name)).next_back();
+    let owner = |row: &Row| off().rfind(|option| option.parameters.contains(&row.name));
     Ok(rows.iter().filter_map(|row| word(owner(row)?, row)).collect())
 }
 
