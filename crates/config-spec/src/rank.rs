@@ -177,7 +177,8 @@ impl Bench<'_> {
         let progress = Progress::bar(candidates.len() as u64, "building");
         let measured = candidates.iter().map(|candidate| {
             progress.message(format!("building with {}={}", candidate.name, candidate.value));
-            let ranked = match self.measure(candidate) {
+            let trimmed = Trimmed::copy(self.build, self.tree, &self.arguments.make, &std::env::temp_dir())?;
+            let ranked = match self.measure(candidate, &trimmed) {
                 Ok(ranked) => ranked,
                 // A kernel that cannot be configured or read does not end the measurement of the others.
                 Err(failure) => Ranked::new(candidate, Some(failure.message().to_owned())),
@@ -190,10 +191,9 @@ impl Bench<'_> {
     }
 
     /// Builds the kernel with one change, in a copy of the build directory.
-    fn measure(&self, candidate: &Candidate) -> Result<Ranked, Failure> {
+    fn measure(&self, candidate: &Candidate, trimmed: &Trimmed<'_>) -> Result<Ranked, Failure> {
         let Candidate { name, value, estimate, .. } = candidate;
         let start = std::time::Instant::now();
-        let trimmed = Trimmed::copy(self.build, self.tree, &self.arguments.make, &std::env::temp_dir())?;
         let built = trimmed.build(&[(name, value)])?;
         let mut ranked = Ranked::new(candidate, None);
         let is_set = if value == "n" {
