@@ -86,12 +86,11 @@ fn option(row: &Row) -> Option<OptionAdvice> {
 
 fn value(measure: &Measure<'_>, sizing: &Sizing, smaller: &Smaller) -> OptionAdvice {
     let config = &measure.facts.tree.config;
-    let is_turned_off = |(name, new): &(&String, &String)| new.is_empty() && config.is_enabled(name);
     OptionAdvice {
         name: sizing.option.clone(),
         set: smaller.set.clone(),
         class: UseClass::Value,
-        with: smaller.changes.iter().filter(is_turned_off).map(|(name, _)| name.clone()).collect(),
+        with: config.turned_off(&smaller.changes, &sizing.option),
         objects: Vec::new(),
         keeps: KeptBytes::default(),
         after: None,

@@ -155,11 +155,6 @@ pub struct RankArguments {
     #[arg(long, value_name = "VMLINUX")]
     pub against: Option<PathBuf>,
 
-    /// A command of the shell that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
-    /// as a console with it
-    #[arg(long, value_name = "COMMAND")]
-    pub memory: Option<String>,
-
     /// Measure no option for which a build compiles more than this number of other objects again, unless it is named
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_rebuilds: usize,
@@ -167,6 +162,19 @@ pub struct RankArguments {
     /// A variable for make, such as KCFLAGS=-g; ARCH and CROSS_COMPILE are found from the build
     #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
     pub make: Vec<String>,
+
+    /// The measurement and its output
+    #[command(flatten)]
+    pub measured: MeasuredArguments,
+}
+
+/// The arguments of the commands that measure kernels.
+#[derive(Args, Debug)]
+pub struct MeasuredArguments {
+    /// A command of the shell that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
+    /// as a console with it
+    #[arg(long, value_name = "COMMAND")]
+    pub memory: Option<String>,
 
     /// Print JSON
     #[arg(long)]
@@ -195,18 +203,9 @@ pub struct CompareArguments {
     #[arg(required = true)]
     pub kernels: Vec<PathBuf>,
 
-    /// A command of the shell that boots the kernel of the build directory $1, and prints /proc/meminfo of the guest, such
-    /// as a console with it
-    #[arg(long, value_name = "COMMAND")]
-    pub memory: Option<String>,
-
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-
-    /// The output file
-    #[arg(short, long, value_name = "FILE", default_value = "-")]
-    pub output: PathBuf,
+    /// The measurement and its output
+    #[command(flatten)]
+    pub measured: MeasuredArguments,
 }
 
 /// The arguments of `try`.

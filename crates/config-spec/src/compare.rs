@@ -32,12 +32,12 @@ pub fn run(arguments: &CompareArguments) -> Result<(), Failure> {
     let progress = Progress::bar(arguments.kernels.len() as u64, "measuring kernels");
     let mut kernels = Vec::new();
     for path in &arguments.kernels {
-        kernels.push(compared(path, arguments.memory.as_deref())?);
+        kernels.push(compared(path, arguments.measured.memory.as_deref())?);
         progress.advance(1);
     }
     drop(progress);
-    let mut output = Output::create(&arguments.output)?;
-    match arguments.json {
+    let mut output = Output::create(&arguments.measured.output)?;
+    match arguments.measured.json {
         true => print::write(&kernels, &mut output)?,
         false => write!(output, "{}", table(&kernels))?,
     }

@@ -50,6 +50,13 @@ impl Config {
         changed.map(|name| (name.clone(), other.value(name).to_owned())).collect()
     }
 
+    /// Returns the options that changes turn off, without `option`, by name.
+    pub fn turned_off(&self, changes: &BTreeMap<String, String>, option: &str) -> Vec<String> {
+        let is_off =
+            |(name, new): &(&String, &String)| *name != option && new.is_empty() && self.is_enabled(name);
+        changes.iter().filter(is_off).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns this configuration with changes.
     pub fn with(&self, changes: &BTreeMap<String, String>) -> Config {
         let mut config = self.clone();

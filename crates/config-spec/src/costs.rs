@@ -133,11 +133,12 @@ pub fn contents<'p>(program: &'p Program<'_>) -> BTreeMap<&'p str, KeptBytes> {
 
 /// Returns the sum of the contents of some objects.
 pub fn sum(contents: &BTreeMap<&str, KeptBytes>, objects: &[&str]) -> KeptBytes {
-    let mut sum = KeptBytes::default();
-    for bytes in objects.iter().filter_map(|object| contents.get(object)) {
-        sum = plus(sum, *bytes);
-    }
-    sum
+    total(objects.iter().filter_map(|object| contents.get(object)))
+}
+
+/// Returns the sum of figures, by kind.
+pub fn total<'b>(figures: impl IntoIterator<Item = &'b KeptBytes>) -> KeptBytes {
+    figures.into_iter().copied().fold(KeptBytes::default(), plus)
 }
 
 /// Returns the sum of two figures, by kind.

@@ -1,8 +1,6 @@
 //! The figures of a kernel: its sizes, and the memory that is free when it runs.
 
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::Command;
 
 use kcli::Failure;
 use kcli::scratch::{self, last_lines};
@@ -77,9 +75,7 @@ impl Memory {
     /// # Errors
     /// The reason why there is none, for people.
     pub fn measure(command: &str, dir: &Path) -> Result<Memory, String> {
-        let mut shell = Command::new("sh");
-        shell.arg("-c").arg(command).arg("config-spec").arg(dir);
-        let output = scratch::run(&mut shell, |_| ControlFlow::Continue(()))
+        let output = scratch::run_shell(command, "config-spec", dir)
             .map_err(|error| format!("cannot run sh: {error}"))?;
         if !output.status.success() {
             return Err(format!("--memory: the command failed ({}):{}", output.status, last_lines(&output)));

@@ -3,10 +3,7 @@
 //! The page shows the document of `--json` unchanged, with the sizes of all objects, the facts of `--explain` for each
 //! option, and the advice. Its script computes the sums, so that the page cannot contradict the document.
 
-use std::collections::BTreeSet;
-
 use indexmap::IndexSet;
-use kcfg::index::NodeId;
 use kcli::Failure;
 use khtml::Explorer;
 use kplan::{ConfigAdvice, KeptBytes, OptionValue};
@@ -65,12 +62,13 @@ pub fn page(survey: &Survey<'_>) -> Result<String, Failure> {
         let gates = facts.gates.of(object).iter().map(|gate| gate.condition.to_string());
         json!([object, bytes(contents), gates.collect::<Vec<_>>()])
     });
+    let known = survey.measure.known(survey.rows);
     let details = json!({
         "vmlinux": survey.vmlinux,
         "objects": objects.collect::<Vec<_>>(),
         "options": options,
         "numbers": numbers,
-        "known": known(survey),
+        "known": { "all": bytes(known.all), "objects": bytes(known.objects), "parts": bytes(known.parts) },
         "advice": survey.advice.map(advice),
         "texts": texts,
     });
@@ -122,28 +120,6 @@ fn explained(explanation: &Explanation, texts: &mut Texts) -> Value {
         })
         .collect();
     json!({ "title": explanation.title, "lines": explanation.lines, "lists": lists })
-}
-
-/// Returns the contents of all objects, the contents of the objects that an option removes, and the bytes of the parts
-/// that an option removes of other objects.
-fn known(survey: &Survey<'_>) -> Value {
-    let contents = survey.measure.contents();
-    let removed: BTreeSet<&str> =
-        survey.rows.iter().flat_map(|row| &row.objects).map(String::as_str).collect();
-    let removed: Vec<&str> = removed.into_iter().collect();
-    let all: Vec<&str> = contents.keys().copied().collect();
-    let built = &survey.measure.facts.kernel.built;
-    let whole = survey.rows.iter().filter_map(|row| row.part.as_ref()).flat_map(|part| &part.whole);
-    let is_elsewhere = |id: &&NodeId| {
-        built.input_of(**id).is_some_and(|input| removed.binary_search(&&*input.object).is_err())
-    };
-    let parts: BTreeSet<NodeId> = whole.filter(is_elsewhere).copied().collect();
-    let parts: Vec<NodeId> = parts.into_iter().collect();
-    json!({
-        "all": bytes(costs::sum(contents, &all)),
-        "objects": bytes(costs::sum(contents, &removed)),
-        "parts": bytes(costs::bytes(built, &parts)),
-    })
 }
 
 /// Returns the proposed options, and the options that were dropped.

@@ -24,6 +24,8 @@ use crate::tree::Tree;
 pub struct Question<'a> {
     /// The plan, with its name for messages.
     pub plan: Option<(&'a Plan, &'a str)>,
+    /// The build ID of the kernel, which that of the plan's traces has to equal.
+    pub build_id: Option<&'a str>,
     /// Whether an incomplete scan is trusted.
     pub assume_complete: bool,
     /// The file with the devices of the target.
@@ -75,7 +77,7 @@ pub fn inspect<T>(
     let coverage = question.plan.and_then(|(plan, name)| Some((plan.coverage.as_ref()?, name)));
     let ran = coverage.map(|(coverage, _)| Ran::of(&kernel.built, coverage));
     if let (Some(ran), Some((coverage, name))) = (&ran, coverage) {
-        check_kernel_of_plan(coverage, ran, kernel::build_id(build)?.as_deref(), name)?;
+        check_kernel_of_plan(coverage, ran, question.build_id, name)?;
     }
     let gates = Gates::read(&tree.source, &tree.arch, &tree.config, &kernel.objects);
     let facts = Facts {

@@ -126,13 +126,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let tree = Tree::find(&build)?;
     drop(progress);
+    let (release, build_id) = (kernel::release(&build), kernel::build_id(&build)?);
     let question = Question {
+        build_id: build_id.as_deref(),
         plan: plan.as_ref().map(|plan| (plan, plan_name.as_str())),
         assume_complete: arguments.assume_complete,
         hardware: arguments.hardware.as_deref(),
         quick: arguments.quick,
     };
-    let (release, build_id) = (kernel::release(&build), kernel::build_id(&build)?);
     let census = arguments.census.as_deref();
     let census = census
         .map(|path| holders::read_census(path, &build.vmlinux, &release, build_id.as_deref()))
@@ -140,7 +141,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let is_asked = arguments.json || arguments.advise;
     let (mut output, mut page) =
         create_with_page(arguments.output.as_deref(), arguments.html.as_deref(), is_asked)?;
-    let request = Request { arguments, plan: plan.as_ref(), census: census.as_ref(), release, build_id };
+    let request = Request {
+        arguments,
+        plan: plan.as_ref(),
+        census: census.as_ref(),
+        release: &release,
+        build_id: build_id.as_deref(),
+    };
     let notes = inspect(&build, &tree, &question, |found| request.answer(&found, &mut output, &mut page))?;
     // Both are complete before one gets its name.
     for complete in [page, output].into_iter().flatten() {
@@ -156,8 +163,8 @@ struct Request<'a> {
     arguments: &'a Arguments,
     plan: Option<&'a Plan>,
     census: Option<&'a Document>,
-    release: String,
-    build_id: Option<String>,
+    release: &'a str,
+    build_id: Option<&'a str>,
 }
 
 impl Request<'_> {
@@ -178,19 +185,19 @@ impl Request<'_> {
             Some(conf) if arguments.advise || (page.is_some() && has_evidence) => {
                 let sizings = sizings.unwrap_or_default();
                 let joint = joint::judge(measure, conf, rows, sizings, arguments.max_rebuilds)?;
-                Some(advise::section(measure, joint, &self.release, self.build_id.clone()))
+                Some(advise::section(measure, joint, self.release, self.build_id.map(str::to_owned)))
             }
             _ => None,
         };
-        let document = print::document(rows, gates, &self.release, !arguments.quick);
+        let document = || print::document(rows, gates, self.release, !arguments.quick);
         if let Some(page) = page {
+            let document = &document();
             let vmlinux = &tree.build.join("vmlinux").display().to_string();
             let advice = advice.as_ref();
-            let survey = html::Survey { vmlinux, document: &document, measure, rows, sizings, advice };
+            let survey = html::Survey { vmlinux, document, measure, rows, sizings, advice };
             page.write_all(html::page(&survey)?.as_bytes())?;
         }
-        let mut notes = left_out(measure, rows);
-        let Some(output) = output else { return Ok(notes) };
+        let Some(output) = output else { return Ok(left_out(measure, rows)) };
         if let Some(name) = &arguments.explain {
             let name = name.strip_prefix("CONFIG_").unwrap_or(name);
             let explanation = match rows.iter().find(|row| row.name == name) {
@@ -200,12 +207,14 @@ impl Request<'_> {
                     .ok_or_else(|| unknown(name, definitions))?,
             };
             write!(output, "{explanation}")?;
-            notes.clear();
-        } else if arguments.advise {
+            return Ok(Vec::new());
+        }
+        let mut notes = left_out(measure, rows);
+        if arguments.advise {
             notes.extend(advice.as_ref().and_then(advise::summary));
             Plan { config: advice, ..self.plan.cloned().unwrap_or_default() }.write(output)?;
         } else if arguments.json {
-            print::write(&document, output)?;
+            print::write(&document(), output)?;
         } else {
             write!(output, "{}", print::table(rows, !arguments.quick))?;
         }
@@ -215,8 +224,9 @@ impl Request<'_> {
 
 /// Returns notes about what the table leaves out.
 fn left_out(measure: &Measure<'_>, rows: &[Row]) -> Vec<String> {
-    let (known, all) = measure.explained(rows);
-    let share = known as f64 * 100.0 / all.max(1) as f64;
+    let known = measure.known(rows);
+    let share =
+        (known.objects.total() + known.parts.total()) as f64 * 100.0 / known.all.total().max(1) as f64;
     let mut notes = vec![format!(
         "note: {share:.1} % of the bytes of all objects are in objects and parts that an option of the table brings"
     )];

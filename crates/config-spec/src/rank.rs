@@ -32,16 +32,16 @@ struct Candidate {
     estimate: Option<Estimate>,
 }
 
-impl Ranked {
-    fn new(candidate: &Candidate, problem: Option<String>) -> Ranked {
-        let Candidate { name, value, with, rebuilds, estimate } = candidate;
+impl Candidate {
+    /// Returns the result without savings.
+    fn ranked(&self, problem: Option<String>) -> Ranked {
         Ranked {
-            name: name.clone(),
-            value: value.clone(),
-            with: with.clone(),
-            rebuilds: *rebuilds,
+            name: self.name.clone(),
+            value: self.value.clone(),
+            with: self.with.clone(),
+            rebuilds: self.rebuilds,
             seconds: 0,
-            estimate: estimate.clone(),
+            estimate: self.estimate.clone(),
             saved: None,
             problem,
         }
@@ -58,21 +58,22 @@ pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
     let smaller = arguments.against.as_deref().map(|path| {
         let other = KernelBuild::find(path).map_err(Failure::of)?;
         check_same_source(&build, &other)?;
-        let build = other;
-        Ok::<_, Failure>((Tree::find(&build)?.config, whole(&build, &contents(&build)?, arguments)?))
+        Ok::<_, Failure>((Tree::find(&other)?.config, whole(&other, &contents(&other)?, arguments)?))
     });
     let smaller = smaller.transpose()?;
     let config = smaller.as_ref().map(|(config, _)| config);
-    let candidates = inspect(&build, &tree, &Question::default(), |found| match config {
-        Some(config) => differing(&found, &tree, config),
-        None => named(&found.rows, &arguments.options),
+    let (candidates, contents) = inspect(&build, &tree, &Question::default(), |found| {
+        let candidates = match config {
+            Some(config) => differing(&found, &tree, config)?,
+            None => named(&found.rows, &arguments.options)?,
+        };
+        Ok((candidates, owned(found.measure.contents())))
     })?;
-    let mut output = Output::create(&arguments.output)?;
+    let mut output = Output::create(&arguments.measured.output)?;
     // Options that are named are wanted.
     let limit = if arguments.options.is_empty() { arguments.max_rebuilds } else { usize::MAX };
     let (candidates, slow): (Vec<_>, Vec<_>) =
         candidates.into_iter().partition(|candidate| candidate.rebuilds <= limit);
-    let contents = contents(&build)?;
     let original = whole(&build, &contents, arguments)?;
     let bench = Bench { build: &build, tree: &tree, arguments, contents, original: &original.figures };
     let options = bench.measure_all(&candidates)?;
@@ -84,7 +85,7 @@ pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
         not_measured: slow.into_iter().map(|slow| (slow.name, slow.rebuilds)).collect(),
     };
     ranking.sort();
-    match arguments.json {
+    match arguments.measured.json {
         true => print::write(&ranking, &mut output)?,
         false => write!(output, "{}", ranking.table())?,
     }
@@ -154,10 +155,7 @@ fn differing(found: &Inspection<'_>, tree: &Tree, smaller: &Config) -> Result<Ve
         }
         let rebuilds =
             row.map_or_else(|| found.measure.rebuilds(&changes, &[]).len(), |row| row.rebuilds.len());
-        let is_off = |(other, new): &(&String, &String)| {
-            **other != name && tree.config.is_enabled(other) && new.is_empty()
-        };
-        let with = changes.iter().filter(is_off).map(|(other, _)| other.clone()).collect();
+        let with = tree.config.turned_off(&changes, &name);
         candidates.push(Candidate { name, value, with, rebuilds, estimate: row.map(Estimate::of) });
     }
     Ok(candidates)
@@ -181,7 +179,7 @@ impl Bench<'_> {
             let ranked = match self.measure(candidate, &trimmed) {
                 Ok(ranked) => ranked,
                 // A kernel that cannot be configured or read does not end the measurement of the others.
-                Err(failure) => Ranked::new(candidate, Some(failure.message().to_owned())),
+                Err(failure) => candidate.ranked(Some(failure.message().to_owned())),
             };
             progress.note(ranked.to_string());
             progress.advance(1);
@@ -195,12 +193,8 @@ impl Bench<'_> {
         let Candidate { name, value, estimate, .. } = candidate;
         let start = std::time::Instant::now();
         let built = trimmed.build(&[(name, value)])?;
-        let mut ranked = Ranked::new(candidate, None);
-        let is_set = if value == "n" {
-            built.config.value(name).is_empty()
-        } else {
-            built.config.value(name) == value
-        };
+        let mut ranked = candidate.ranked(None);
+        let is_set = built.config.value(name) == if value == "n" { "" } else { value };
         match built.failure {
             Some(failure) => ranked.problem = Some(failure.message().to_owned()),
             None if !is_set => ranked.problem = Some("Kconfig does not accept the value".to_owned()),
@@ -208,7 +202,7 @@ impl Bench<'_> {
                 let without = KernelBuild::find(&trimmed.dir().join("vmlinux")).map_err(Failure::of)?;
                 let contents = contents(&without)?;
                 let mut figures = Figures::of(&without.dir)?;
-                if let Some(command) = &self.arguments.memory {
+                if let Some(command) = &self.arguments.measured.memory {
                     match Memory::measure(command, &without.dir) {
                         Ok(memory) => figures.memory = Some(memory),
                         Err(problem) => ranked.problem = Some(problem),
@@ -233,7 +227,10 @@ impl Bench<'_> {
         let memory = |figures: &Figures| figures.memory.map(|memory| memory.free);
         let is_there = |object: &&String| contents.contains_key(*object);
         Saved {
-            contents: Difference::between(all(&self.contents), all(contents)),
+            contents: Difference::between(
+                costs::total(self.contents.values()),
+                costs::total(contents.values()),
+            ),
             not_expected: gone.filter(|object| estimate.is_some() && !is_expected(object)).cloned().collect(),
             still_there: expected.iter().filter(is_there).cloned().collect(),
             vmlinux: self.original.vmlinux as i64 - now.vmlinux as i64,
@@ -254,18 +251,18 @@ fn whole(
     contents: &BTreeMap<String, KeptBytes>,
     arguments: &RankArguments,
 ) -> Result<Whole, Failure> {
-    let figures = Figures::with_memory(build, arguments.memory.as_deref())?;
-    Ok(Whole { contents: all(contents).total(), figures })
-}
-
-/// Returns the contents of all objects.
-fn all(contents: &BTreeMap<String, KeptBytes>) -> KeptBytes {
-    contents.values().copied().fold(KeptBytes::default(), costs::plus)
+    let figures = Figures::with_memory(build, arguments.measured.memory.as_deref())?;
+    Ok(Whole { contents: costs::total(contents.values()).total(), figures })
 }
 
 /// Returns the contents of the linked objects of a build, by name.
 fn contents(build: &KernelBuild) -> Result<BTreeMap<String, KeptBytes>, Failure> {
     let files = kernel::read_objects(build)?;
     let program = Program::link(&files).map_err(Failure::of)?;
-    Ok(costs::contents(&program).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect())
+    Ok(owned(&costs::contents(&program)))
+}
+
+/// Returns contents that outlive the program.
+fn owned(contents: &BTreeMap<&str, KeptBytes>) -> BTreeMap<String, KeptBytes> {
+    contents.iter().map(|(&name, &bytes)| (name.to_owned(), bytes)).collect()
 }

@@ -182,23 +182,16 @@ impl Ranking {
                 ranked.estimate.as_ref().map_or("-".to_owned(), |found| human(found.contents.total()));
             let mut cells = vec![ranked.name.clone(), ranked.value.clone(), estimate];
             let saved = ranked.saved.as_ref();
-            let mut figure = |of: &dyn Fn(&Saved) -> Option<i64>| {
-                cells.push(saved.and_then(of).map_or("-".to_owned(), signed));
-            };
-            figure(&|saved| Some(saved.contents.total()));
+            let figure = |of: fn(&Saved) -> Option<i64>| saved.and_then(of).map_or("-".to_owned(), signed);
+            cells.push(figure(|saved| Some(saved.contents.total())));
             if let Some(against) = &self.against {
                 let all = self.original.contents as i64 - against.contents as i64;
                 let share = saved.map(|saved| share(saved.contents.total(), all));
                 cells.push(share.unwrap_or_else(|| "-".to_owned()));
             }
-            let mut figure = |of: &dyn Fn(&Saved) -> Option<i64>| {
-                cells.push(saved.and_then(of).map_or("-".to_owned(), signed));
-            };
-            figure(&|saved| Some(saved.vmlinux));
-            figure(&|saved| saved.boot_image);
-            if has_memory {
-                figure(&|saved| saved.free);
-            }
+            cells.push(figure(|saved| Some(saved.vmlinux)));
+            cells.push(figure(|saved| saved.boot_image));
+            cells.extend(has_memory.then(|| figure(|saved| saved.free)));
             cells.extend([ranked.with.len(), ranked.rebuilds].map(|count| count.to_string()));
             cells.push(ranked.seconds.to_string());
             table.row(cells);
@@ -265,8 +258,8 @@ impl Ranking {
         let image = |whole: &Whole| whole.figures.boot_image.map(|image| image as i64);
         let less = |figure: &dyn Fn(&Whole) -> Option<i64>| Some(figure(&self.original)? - figure(against)?);
         format!(
-            "the {TOP} options that save most, without those that go with one of them, make up {} of the difference in contents, {} of the boot image, {} of free \
-             memory",
+            "the {TOP} options that save most, without those that go with one of them, make up {} of the difference in \
+             contents, {} of the boot image, {} of free memory",
             top(&|saved| Some(saved.contents.total()), less(&|whole| Some(whole.contents as i64))),
             top(&|saved| saved.boot_image, less(&image)),
             top(&|saved| saved.free, less(&free).map(|less| -less)),

@@ -1,6 +1,6 @@
 //! What is known about every option that can be turned off.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kcfg::index::NodeId;
 use kcfg::parameters::{self, Parameter};
@@ -152,6 +152,16 @@ pub fn quick_closures(candidates: &[&str]) -> Closures {
     candidates.iter().map(alone).collect()
 }
 
+/// The bytes of a kernel that options bring.
+pub struct Known {
+    /// The contents of all objects.
+    pub all: KeptBytes,
+    /// The contents of the objects that an option removes.
+    pub objects: KeptBytes,
+    /// The parts that an option removes of other objects.
+    pub parts: KeptBytes,
+}
+
 /// Everything that rows share.
 pub struct Measure<'a> {
     /// The facts.
@@ -202,19 +212,19 @@ impl<'a> Measure<'a> {
         rows
     }
 
-    /// Returns the bytes of objects and parts that an option brings, and the bytes of all objects.
-    pub fn explained(&self, rows: &[Row]) -> (u64, u64) {
+    /// Returns the bytes that options bring, each once.
+    pub fn known(&self, rows: &[Row]) -> Known {
         let built = &self.facts.kernel.built;
-        let objects: FxHashSet<&str> = rows.iter().flat_map(|row| &row.objects).map(String::as_str).collect();
-        let parts: FxHashSet<NodeId> =
-            rows.iter().filter_map(|row| row.part.as_ref()).flat_map(|part| &part.whole).copied().collect();
-        let is_outside =
-            |id: &NodeId| built.input_of(*id).is_none_or(|input| !objects.contains(&*input.object));
-        let parts: Vec<NodeId> = parts.into_iter().filter(is_outside).collect();
-        let objects: Vec<&str> = objects.into_iter().collect();
-        let all: Vec<&str> = self.contents.keys().copied().collect();
-        let known = costs::plus(costs::sum(&self.contents, &objects), costs::bytes(built, &parts));
-        (known.total(), costs::sum(&self.contents, &all).total())
+        let removed: BTreeSet<&str> = rows.iter().flat_map(|row| &row.objects).map(String::as_str).collect();
+        let whole = rows.iter().filter_map(|row| row.part.as_ref()).flat_map(|part| &part.whole);
+        let is_elsewhere =
+            |id: &&NodeId| built.input_of(**id).is_some_and(|input| !removed.contains(&*input.object));
+        let parts: BTreeSet<NodeId> = whole.filter(is_elsewhere).copied().collect();
+        Known {
+            all: costs::total(self.contents.values()),
+            objects: costs::sum(&self.contents, &removed.into_iter().collect::<Vec<_>>()),
+            parts: costs::bytes(built, &parts.into_iter().collect::<Vec<_>>()),
+        }
     }
 
     /// Returns the bytes that the kernel keeps only because of some objects and parts of others, as built and after the
@@ -260,12 +270,11 @@ impl<'a> Measure<'a> {
 
     fn row(&self, name: &str, changes: &Closure) -> Row {
         let Facts { tree, definitions, gates, ran, .. } = self.facts;
-        let others = |wanted: &dyn Fn(&str, &str) -> bool| -> Vec<String> {
-            let wanted = |(other, value): &(&String, &String)| *other != name && wanted(other, value);
-            changes.iter().filter(wanted).map(|(other, _)| other.clone()).collect()
+        let with = tree.config.turned_off(changes, name);
+        let is_instead = |(other, new): &(&String, &String)| {
+            *other != name && tree.config.value(other).is_empty() && *new == "y"
         };
-        let with = others(&|other, new| tree.config.is_enabled(other) && new.is_empty());
-        let instead = others(&|other, new| tree.config.value(other).is_empty() && new == "y");
+        let instead = changes.iter().filter(is_instead).map(|(other, _)| other.clone()).collect();
         let objects = gates.removed_by(&tree.config.with(changes));
         let rebuilds = self.rebuilds(changes, &objects);
         let built = &self.facts.kernel.built;

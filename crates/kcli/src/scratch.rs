@@ -122,6 +122,16 @@ pub fn run(command: &mut Command, mut watch: impl FnMut(&str) -> ControlFlow<()>
     Ok(Output { status: child.wait()?, stdout, stderr })
 }
 
+/// Runs a user's command, `sh -c COMMAND NAME PATH`, without input, and returns its output.
+///
+/// # Errors
+/// If the shell cannot be started, or the output cannot be read.
+pub fn run_shell(command: &str, name: &str, path: &Path) -> io::Result<Output> {
+    let mut shell = Command::new("sh");
+    shell.arg("-c").arg(command).arg(name).arg(path);
+    run(&mut shell, |_| ControlFlow::Continue(()))
+}
+
 /// The last lines of a command's output, to be quoted in a message.
 pub fn last_lines(output: &Output) -> String {
     let text = [&output.stdout[..], &output.stderr].concat();

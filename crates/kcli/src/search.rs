@@ -1,8 +1,6 @@
 //! The search for the candidates that a failure needs, by halving, and the tests that it runs.
 
-use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::Command;
 
 use fixedbitset::FixedBitSet;
 
@@ -27,9 +25,7 @@ pub enum Verdict {
 /// # Errors
 /// Bad input if the shell cannot run the command (exit status 126 or 127); a failed job if there is no shell.
 pub fn run_test(option: &str, test: &str, name: &str, path: &Path) -> Result<(Verdict, String), Failure> {
-    let mut command = Command::new("sh");
-    command.arg("-c").arg(test).arg(name).arg(path);
-    let ran = scratch::run(&mut command, |_| ControlFlow::Continue(()));
+    let ran = scratch::run_shell(test, name, path);
     let ran = ran.map_err(|error| Failure::job(format!("cannot run sh: {error}")))?;
     let verdict = match ran.status.code() {
         Some(0) => Verdict::Good,
