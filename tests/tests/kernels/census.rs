@@ -117,7 +117,7 @@ fn sites_of_allocations_explain_the_slabs_of_the_web_kernel() {
         let own = caches()
             .filter(|cache| cache["name"].as_str().is_some_and(|name| name.starts_with("kmem_cache")));
         let own: u64 = own.map(|cache| figure(cache, "used")).sum();
-        assert!(figure(slab, "objects") - figure(slab, "known_objects") <= own + 10, "{slab}");
+        assert!(figure(slab, "objects") - figure(slab, "known_objects") <= own + 1, "{slab}");
         let all = sites["sites"].as_array().expect("sites").iter();
         let known: u64 =
             all.clone().filter(|site| site["kind"] == "slab").map(|site| figure(site, "objects")).sum();
