@@ -81,7 +81,7 @@ impl<'g> Costs<'g> {
 }
 
 /// Returns where a node comes from: object, section, and offset in bytes.
-fn place(graph: &Graph, id: NodeId) -> Option<(&str, &str, u32)> {
+pub fn place(graph: &Graph, id: NodeId) -> Option<(&str, &str, u32)> {
     let input = graph.input_of(id)?;
     Some((&input.object, &input.name, graph.node(id).origin()?.offset))
 }

@@ -105,6 +105,7 @@ pub fn option(row: &Row, tree: &Tree, definitions: &Definitions, gates: &Gates) 
             gates.of(object).iter().map(|gate| gate.condition.to_string()).collect();
         format!("{object}: {}", conditions.join(" || "))
     });
+    text.list("members of libraries", &row.members, |object| object.clone());
     text.list("compiled again", &row.rebuilds, |object| object.clone());
     text.list("ran", &row.ran, |function| {
         let objects: Vec<&str> = row.objects.iter().map(String::as_str).collect();

@@ -42,6 +42,7 @@ mod inspect;
 mod joint;
 mod kconfig;
 mod kernel;
+mod libraries;
 mod lines;
 mod makefile;
 mod mentions;

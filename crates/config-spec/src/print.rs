@@ -66,6 +66,7 @@ fn option(row: &Row, gates: &Gates, closures: bool) -> Value {
         "with": closures.then_some(&row.with),
         "instead": closures.then_some(&row.instead),
         "objects": row.objects.iter().map(object).collect::<Vec<_>>(),
+        "members": row.members,
         "contents": row.contents,
         "keeps": row.keeps,
         "rebuilds": row.rebuilds.len(),

@@ -121,7 +121,8 @@ impl Estimate {
     /// Returns the estimate of a row.
     pub fn of(row: &Row) -> Estimate {
         let unclear = row.part.as_ref().and_then(|part| part.unclear.clone());
-        Estimate { objects: row.objects.clone(), contents: costs::plus(row.contents, row.parts), unclear }
+        let objects = row.objects_and_members().map(str::to_owned).collect();
+        Estimate { objects, contents: costs::plus(row.contents, row.parts), unclear }
     }
 
     /// Whether it is right.

@@ -16,6 +16,7 @@ use crate::gates::Gates;
 use crate::hardware::Hardware;
 use crate::kconfig::Definitions;
 use crate::kernel::Kernel;
+use crate::libraries::Libraries;
 use crate::mentions::Mentions;
 use crate::parts::{Part, Parts};
 use crate::tree::Tree;
@@ -39,7 +40,9 @@ pub struct Row {
     pub instead: Vec<String>,
     /// The objects that the kernel then lacks, by name.
     pub objects: Vec<String>,
-    /// The contents of these objects.
+    /// The members of libraries that nothing refers to then, by name.
+    pub members: Vec<String>,
+    /// The contents of these objects and members.
     pub contents: KeptBytes,
     /// The bytes that the kernel as built keeps only because of these objects.
     pub keeps: KeptBytes,
@@ -78,6 +81,11 @@ impl Row {
     /// Whether objects are linked for the option alone, or have parts of it.
     pub fn brings_something(&self) -> bool {
         !self.objects.is_empty() || self.parts != KeptBytes::default()
+    }
+
+    /// Returns the names of all objects that the kernel then lacks.
+    pub fn objects_and_members(&self) -> impl Iterator<Item = &str> {
+        self.objects.iter().chain(&self.members).map(String::as_str)
     }
 
     /// Whether the plan's evidence suffices to propose turning it off. Otherwise the reason, for people.
@@ -173,6 +181,7 @@ pub struct Measure<'a> {
     handlers_after: Option<Handlers<'a>>,
     with_code: FxHashSet<&'a str>,
     parameters: Vec<Parameter>,
+    libraries: Libraries<'a>,
     mentions: &'a Mentions,
     parts: Option<Parts<'a>>,
 }
@@ -190,6 +199,7 @@ impl<'a> Measure<'a> {
             handlers_after: kernel.after.as_ref().map(Handlers::of),
             with_code: classes::with_code(&kernel.built),
             parameters: parameters::all(&kernel.built),
+            libraries: Libraries::of(kernel.program),
             mentions,
             parts,
         }
@@ -215,7 +225,7 @@ impl<'a> Measure<'a> {
     /// Returns the bytes that options bring, each once.
     pub fn known(&self, rows: &[Row]) -> Known {
         let built = &self.facts.kernel.built;
-        let removed: BTreeSet<&str> = rows.iter().flat_map(|row| &row.objects).map(String::as_str).collect();
+        let removed: BTreeSet<&str> = rows.iter().flat_map(Row::objects_and_members).collect();
         let whole = rows.iter().filter_map(|row| row.part.as_ref()).flat_map(|part| &part.whole);
         let is_elsewhere =
             |id: &&NodeId| built.input_of(**id).is_some_and(|input| !removed.contains(&*input.object));
@@ -280,6 +290,7 @@ impl<'a> Measure<'a> {
         let built = &self.facts.kernel.built;
         let part = self.parts.as_ref().map(|parts| parts.of(changes, *ran));
         let whole = part.as_ref().map_or(&[][..], |part| &part.whole);
+        let members = self.libraries.unused_without(&objects, built, whole);
         // Functions of other objects that nothing else reaches run for this option alone.
         let only = self.built.nodes(&objects, built, whole);
         let keeps = costs::bytes(built, &only);
@@ -300,7 +311,7 @@ impl<'a> Measure<'a> {
         Row {
             name: name.to_owned(),
             prompt: definitions.options.get(name).and_then(|found| found.prompt.clone()).unwrap_or_default(),
-            contents: costs::sum(&self.contents, &objects),
+            contents: costs::sum(&self.contents, &[&objects[..], &members].concat()),
             keeps,
             after,
             parts: costs::bytes(built, whole),
@@ -311,6 +322,7 @@ impl<'a> Measure<'a> {
             ran: functions.into_iter().cloned().collect(),
             rebuilds: rebuilds.into_iter().map(str::to_owned).collect(),
             objects: objects.into_iter().map(str::to_owned).collect(),
+            members: members.into_iter().map(str::to_owned).collect(),
             changes: changes.clone(),
             with,
             instead,

@@ -100,11 +100,11 @@ fn advice_becomes_a_fragment() {
     fixture.command("build/vmlinux -p plan.json --advise -o all.json").succeed();
     let plan = parse(&fixture.read("all.json"));
     assert_eq!(plan["coverage"], parse(&fixture.read("plan.json"))["coverage"]);
-    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "AIO", "LEGACY", "WATCHDOG"]);
-    assert_eq!(plan["config"]["options"][3]["evidence"], "trace+scan");
+    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "LEGACY", "AIO", "WATCHDOG"]);
+    assert_eq!(plan["config"]["options"][4]["evidence"], "trace+scan");
     // A card is there, and so is a device of the bus.
     let line = "build/vmlinux --plan plan.json --advise --hardware devices";
-    assert_eq!(proposed(&fixture.json(line)), ["AIO", "LEGACY", "WATCHDOG"]);
+    assert_eq!(proposed(&fixture.json(line)), ["LEGACY", "AIO", "WATCHDOG"]);
     // A build without it compiles the driver of terminals again.
     let plan = fixture.json(&format!("{line} --max-rebuilds 0"));
     assert_eq!(proposed(&plan), ["AIO", "WATCHDOG"]);
@@ -166,7 +166,7 @@ fn census_proposes_smaller_values() {
     assert_eq!(parse(&piped.succeed().text()), plan);
     // With traces, the log goes with AIO.
     let plan = fixture.json("build/vmlinux -p plan.json --census census.json --advise");
-    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "AIO", "LEGACY", "WATCHDOG", "TABLE_ORDER"]);
+    assert_eq!(proposed(&plan), ["CARD", "NET", "CARD_LED", "LEGACY", "AIO", "WATCHDOG", "TABLE_ORDER"]);
     assert_eq!(plan["config"]["kept"][0]["name"], "LOG_SHIFT");
     let expect = |option: &str, words: &[&str]| {
         let line = format!("build/vmlinux --census census.json --explain {option}");
