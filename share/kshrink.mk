@@ -26,7 +26,7 @@
 #   KSHRINK_CMDLINE  the command line that the boot loader passes. Boot parameters that it does not name are
 #                    removed. If this variable is not set at all, all of them stay.
 #   KSHRINK_TRIM     a fragment of a kernel configuration (# CONFIG_LEGACY_PTYS is not set)
-#   KSHRINK_MODULES  the directory with all loadable modules that ship
+#   KSHRINK_MODULES  the directory with all loadable modules that ship; none if none ships
 #
 # The programs:
 #
@@ -174,7 +174,7 @@ define kshrink_rewrite
 	$(kshrink_bin)kshrink-spec "$$@" $(if $(1),--plan $(1)) $(if $(2),--passes $(2)) -o $(@D) $(kshrink_vmlinux) </dev/null
 endef
 kshrink_options = $(if $(KSHRINK_MERGE),--merge $(KSHRINK_MERGE)) $(if $(KSHRINK_MODULES),--modules $(call kshrink_quoted,$(KSHRINK_MODULES)))
-kshrink_inputs = $(kshrink_ready) $(kshrink_state)/spec.set $(if $(KSHRINK_MODULES),$(kshrink_state)/modules.list)
+kshrink_inputs = $(kshrink_ready) $(kshrink_state)/spec.set $(if $(filter-out none,$(KSHRINK_MODULES)),$(kshrink_state)/modules.list)
 
 kshrink_plan = $(kshrink_out)/$(if $(filter cold,$(KSHRINK_MERGE)),cold,static).json
 $(kshrink_out)/shrunk/report.json: $(kshrink_plan) $(kshrink_inputs) | kshrink-tools

@@ -82,8 +82,16 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
             (builtin, overrides("CONFIG_CMDLINE_OVERRIDE"), Order::BuiltinFirst)
         }
         Machine::I386 | Machine::X86_64 => ("", None, Order::BuiltinFirst),
-        // `early_init_dt_scan_chosen` in drivers/of/fdt.c.
-        Machine::Arm if build.is_enabled("CONFIG_OF") && !build.is_enabled("CONFIG_ARM_ATAG_DTB_COMPAT") => {
+        // `early_init_dt_scan_chosen` in drivers/of/fdt.c. The decompressor writes what a boot loader passes in ATAGs
+        // into the device tree, instead of the line there or behind it (`atags_to_fdt` in arch/arm/boot/compressed/).
+        Machine::Arm if build.is_enabled("CONFIG_OF") => {
+            let extends = "CONFIG_ARM_ATAG_DTB_COMPAT_CMDLINE_EXTEND";
+            if build.is_enabled(extends) {
+                notes.push(format!(
+                    "this kernel may add the boot loader's command line to the one in its device tree ({extends}); \
+                     pass both, as /proc/cmdline shows them"
+                ));
+            }
             let order = match build.is_enabled("CONFIG_CMDLINE_EXTEND") {
                 true => Order::PassedFirst,
                 false => Order::Default,
@@ -93,7 +101,7 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
         machine => {
             return Err(Failure::bad_input(format!(
                 "the command line of this kernel for {machine} is not supported, only for x86, and for 32-bit \
-                 ARM with a device tree (CONFIG_OF without CONFIG_ARM_ATAG_DTB_COMPAT)"
+                 ARM with a device tree (CONFIG_OF)"
             )));
         }
     };

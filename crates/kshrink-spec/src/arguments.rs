@@ -20,7 +20,7 @@ Examples:
   syscall-scan busybox | kshrink-spec build/vmlinux -o out
       remove the system calls that BusyBox cannot make, and all code that becomes unreachable
   syscall-scan busybox | kshrink-spec build/vmlinux --modules rootfs/lib/modules -o out
-      also remove the exports that only missing modules could use
+      also remove the exports that only missing modules could use (--modules none: no module ships)
   kshrink-spec build/vmlinux --passes none -o out
       change nothing, to prove that reading and writing are faithful
   coverage qemu build/vmlinux trace | reorder --vmlinux build/vmlinux -g block | kshrink-spec build/vmlinux -o out
@@ -106,7 +106,7 @@ pub struct Arguments {
     pub bisect: Option<String>,
 
     /// The loadable modules that ship with the kernel (.ko, also compressed), in this directory and below it: exports
-    /// that they do not use are removed
+    /// that they do not use are removed; `none` if no module ships
     #[arg(long, value_name = "DIR", conflicts_with = "objects")]
     pub modules: Option<PathBuf>,
 

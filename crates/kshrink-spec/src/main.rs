@@ -79,6 +79,10 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let modules = match (&arguments.modules, &input) {
         (Some(dir), RewriteInput::Kernel { build, .. }) => Some(Modules::read(dir, build)?),
+        (None, RewriteInput::Kernel { build, .. }) if selected.contains(&kopt::Pass::Reach) => {
+            Modules::note_missing(build);
+            None
+        }
         _ => None,
     };
     let program = input.link()?;

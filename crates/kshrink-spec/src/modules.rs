@@ -16,6 +16,8 @@ use liblzma::read::XzDecoder;
 const THIS_MODULE: &str = ".gnu.linkonce.this_module";
 /// The largest size in bytes of a module, decompressed. More is a damaged file.
 const LARGEST: u64 = 1 << 30;
+/// The name that stands for no directory: no module ships with the kernel.
+const NONE: &str = "none";
 
 /// The modules in a directory and below it, as read.
 pub struct Modules {
@@ -38,18 +40,21 @@ struct ModuleFile {
 
 impl Modules {
     /// Reads the files `*.ko`, `*.ko.gz`, `*.ko.xz` and `*.ko.zst`. Links to directories, as `build` in
-    /// `/lib/modules/VERSION`, are not followed.
+    /// `/lib/modules/VERSION`, are not followed. `none` has no files.
     ///
     /// # Errors
     /// A failed job if something cannot be read; bad input if a file is no module for this kernel, if there is none, or
     /// if the kernel has no loadable modules.
     pub fn read(dir: &Path, build: &KernelBuild) -> Result<Modules, Failure> {
         let mut paths = Vec::new();
-        find(dir, &mut paths)?;
-        if paths.is_empty() {
+        let ships_none = dir == Path::new(NONE);
+        if !ships_none {
+            find(dir, &mut paths)?;
+        }
+        if paths.is_empty() && !ships_none {
             return Err(Failure::bad_input(format!(
                 "{}: there is no module (*.ko, *.ko.gz, *.ko.xz, *.ko.zst) in it; name the directory of the modules that \
-                 ship with the kernel",
+                 ship with the kernel, or pass --modules none if none ships",
                 dir.display()
             )));
         }
@@ -64,6 +69,16 @@ impl Modules {
             )));
         }
         Ok(Modules { dir: dir.to_path_buf(), modules })
+    }
+
+    /// Prints a note if the exports of a kernel stay because nothing tells which modules ship.
+    pub fn note_missing(build: &KernelBuild) {
+        if build.is_enabled("CONFIG_MODULES") {
+            eprintln!(
+                "kshrink-spec: note: the kernel keeps all exported symbols and what they reach, because any module may \
+                 use them; --modules DIR keeps only the exports that the modules in DIR use, --modules none keeps none"
+            );
+        }
     }
 
     /// Returns the section of the plan.

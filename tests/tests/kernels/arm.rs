@@ -252,6 +252,11 @@ fn smp_kernel_for_arm_with_modules() {
         let small = test.rewritten(&kernel, "small", &busybox_plan(), &arguments);
         assert!(small.cut("footprint") >= 10.0, "the footprint fell by only {:.2} %", small.cut("footprint"));
         test.passes(&scenario, &small.kernel, &[]);
+        let arguments = [&["--modules", "none"], &MAKE[..]].concat();
+        let bare = test.rewritten(&kernel, "bare", &busybox_plan(), &arguments);
+        assert!(bare.cut("footprint") > small.cut("footprint"));
+        let scenario = test.frozen_on_arm();
+        test.passes(&scenario, &bare.kernel, &[]);
     });
 }
 
