@@ -1,5 +1,5 @@
 # make check  during development: lints and tests that need neither kernels nor other tools
-# make demo   builds, shrinks and boots a kernel, and prints a table; with ARCH=arm, for 32-bit ARM
+# make demo   builds, trims, shrinks and boots a kernel, and prints a table; with ARCH=arm, for 32-bit ARM
 # make test   all lints and tests
 # make help   all targets
 
@@ -21,9 +21,9 @@ CHECKED = assumptions build_dir cli command edit filetests guards lift lower rep
 TEST_KERNELS = web-i386 arm-virt-smp web-i386-data-objects
 
 help:
-	@echo 'make demo    builds a kernel, shrinks it for BusyBox, boots both, prints a table (out/demo/)'
+	@echo 'make demo    builds a kernel, turns off options that it did not use, shrinks it for BusyBox, freezes it, boots all, prints a table (out/demo/)'
 	@echo 'make demo ARCH=arm   the same for 32-bit ARM (out/demo-arm/)'
-	@echo 'make demo TRIM=trim  the same, after a build without the options that the kernel did not use (out/demo-trim/)'
+	@echo 'make demo TRIM=no    the same with all options on (out/demo-untrimmed/)'
 	@echo 'make check   format, lints, documentation, tests that need neither kernels nor other tools, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
 	@echo 'make test-rest   tests of more kernels and programs, an hour or two'
@@ -61,10 +61,10 @@ help:
 # Rust builds often use one core, so the kernel is built at the same time.
 demo:
 	@case '$(ARCH)' in ''|i386|arm) ;; *) echo 'ARCH=$(ARCH) is unknown; expected i386 or arm' >&2; exit 2 ;; esac
-	@case '$(TRIM)' in ''|trim) ;; *) echo 'TRIM=$(TRIM) is unknown; expected trim' >&2; exit 2 ;; esac
+	@case '$(TRIM)' in ''|no) ;; *) echo 'TRIM=$(TRIM) is unknown; expected no' >&2; exit 2 ;; esac
 	fixtures/install.sh rust kernel boot $(filter arm,$(ARCH))
 	$(MAKE) -j 2 build demo-kernel
-	fixtures/demo.sh out/demo$(ARCH:%=-%)$(TRIM:%=-%) $(or $(ARCH),i386) $(TRIM)
+	fixtures/demo.sh out/demo$(ARCH:%=-%)$(TRIM:no=-untrimmed) $(or $(ARCH),i386) $(TRIM:no=untrimmed)
 
 demo-kernel:
 	fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386) >/dev/null
@@ -138,7 +138,7 @@ test-deb:
 	packaging/try.sh "$$(packaging/deb.sh out/deb)"
 
 picture:
-	fixtures/picture.sh docs/footprint.svg original=out/demo/original/vmlinux shrunk=out/demo/shrunk/vmlinux frozen=out/demo/frozen/vmlinux
+	fixtures/picture.sh docs/footprint.svg original=out/demo/original/vmlinux trimmed=out/demo/trimmed/vmlinux shrunk=out/demo/shrunk/vmlinux frozen=out/demo/frozen/vmlinux
 
 bench: build
 	fixtures/bench/rewrite.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386)
