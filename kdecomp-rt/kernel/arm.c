@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 /*
- * The part of the runtime for an ARMv7-A with short descriptors (ARM DDI 0406C, section B3), for both mechanisms:
- * addresses, page tables, and memory during boot.
+ * The part of the runtime for an ARMv7-A (ARM DDI 0406C, section B3), for both mechanisms: addresses, page tables, and
+ * memory during boot.
  *
- * Frozen addresses lie below the kernel, at the end of the module area, which direct branches reach. Page-table entries
- * come in pairs (arch/arm/include/asm/pgtable-2level.h): Linux's own, and after these the processor's, which
- * cpu_v7_set_pte_ext() derives from them.
+ * Frozen addresses lie below the kernel, at the end of the module area, which direct branches reach. With short
+ * descriptors, page-table entries come in pairs (arch/arm/include/asm/pgtable-2level.h): Linux's own, and after these the
+ * processor's, which cpu_v7_set_pte_ext() derives from them. With long descriptors (CONFIG_ARM_LPAE), they are the
+ * processor's, with bits of Linux. In both, the table of a page maps 2 MiB.
  */
 #include <linux/init.h>
 #include <linux/kernel.h>
@@ -120,7 +121,7 @@ bool kshrink_map_as(unsigned long address, const void *page, pteval_t bits)
 	raw_spin_lock_irqsave(&changes, flags);
 	is_empty = pte_none(*entry);
 	if (is_empty) {
-		cpu_v7_set_pte_ext(entry, entry_for(page, bits), 0);
+		kshrink_set_entry(entry, entry_for(page, bits));
 		/* Nothing to flush: the processor does not cache absent entries. */
 		dsb(ishst);
 		isb();
@@ -136,7 +137,7 @@ pte_t kshrink_change(unsigned long address, pte_t (*change)(pte_t entry))
 
 	raw_spin_lock_irqsave(&changes, flags);
 	old = *entry;
-	cpu_v7_set_pte_ext(entry, change(old), 0);
+	kshrink_set_entry(entry, change(old));
 	dsb(ishst);
 	raw_spin_unlock_irqrestore(&changes, flags);
 	return old;

@@ -6,10 +6,16 @@
 #include <linux/types.h>
 
 /*
- * The function for this processor (arch/arm/mm/proc-v7-2level.S); the kernel's table of such functions is filled only
- * in setup_arch().
+ * The function for this processor (arch/arm/mm/proc-v7-2level.S, proc-v7-3level.S); the kernel's table of such functions
+ * is filled only in setup_arch().
  */
+#ifdef CONFIG_ARM_LPAE
+void cpu_v7_set_pte_ext(pte_t *entry, pte_t value);
+#define kshrink_set_entry(entry, value) cpu_v7_set_pte_ext(entry, value)
+#else
 void cpu_v7_set_pte_ext(pte_t *entry, pte_t value, unsigned int extended);
+#define kshrink_set_entry(entry, value) cpu_v7_set_pte_ext(entry, value, 0)
+#endif
 
 /* Installs the page tables of addresses from `kshrink_mapped` on. */
 void kshrink_add_tables(void);

@@ -28,10 +28,15 @@ void __wrap_paging_init(const struct machine_desc *machine);
 /* vectors.S */
 extern const char kshrink_early_vectors[];
 
-/* Bits of the status of an abort (ARM DDI 0406C, table B3-23). */
+/* Bits of the status of an abort (ARM DDI 0406C, tables B3-23 and B3-24). */
 #define WRITE BIT(11)
+#ifdef CONFIG_ARM_LPAE
+#define FAULT(status) ((status) & 0x3f)
+#define TRANSLATION_OF_SECTION 0x6
+#else
 #define FAULT(status) ((status) & (BIT(10) | 0xf))
 #define TRANSLATION_OF_SECTION 0x5
+#endif
 #define TRANSLATION_OF_PAGE 0x7
 
 /* The address of the kernel's vectors. */
@@ -73,21 +78,40 @@ bool kshrink_unprotect(pte_t entry)
 	return true;
 }
 
+/*
+ * Adds a missing page table. prepare_page_table() (arch/arm/mm/mmu.c) clears all entries below the kernel. Processes copy
+ * the entries that are there then; with long descriptors, each begins without entries of the module area (pgd_alloc() in
+ * arch/arm/mm/pgd.c). Returns false if nothing is missing.
+ */
+static bool add_table(unsigned long address)
+{
+	pmd_t *entry = pmd_off_k(address);
+
+	if (pmd_none(*entry)) {
+		kshrink_add_tables();
+		return true;
+	}
+#ifdef CONFIG_ARM_LPAE
+	{
+		pgd_t *own = cpu_get_pgd() + pgd_index(address);
+		pmd_t *copy = pmd_offset(pud_offset(p4d_offset(own, address), address), address);
+
+		if (pmd_none(*copy)) {
+			copy_pmd(copy, entry);
+			return true;
+		}
+	}
+#endif
+	return false;
+}
+
 /* The faulting address alone decides whether the abort is ours. */
 static bool is_handled(unsigned long address, unsigned int status, unsigned long ip, bool enabled)
 {
 	if (likely(!kshrink_is_frozen(address)) || status & WRITE)
 		return false;
-	/*
-	 * The table is missing: prepare_page_table() clears all entries below the kernel, and processes copy the
-	 * entries.
-	 */
-	if (FAULT(status) == TRANSLATION_OF_SECTION) {
-		if (!pmd_none(*pmd_off_k(address)))
-			return false;
-		kshrink_add_tables();
-		return true;
-	}
+	if (FAULT(status) == TRANSLATION_OF_SECTION)
+		return add_table(address);
 	return FAULT(status) == TRANSLATION_OF_PAGE && kshrink_thaw_at(address, ip, enabled);
 }
 
@@ -135,8 +159,8 @@ static void __init map_vectors(const char *vectors)
 	if (pmd_none(*table))
 		pmd_populate_kernel(&init_mm, table, memblock_alloc(PAGE_SIZE, PAGE_SIZE));
 	for (i = 0; i < 2; i++)
-		cpu_v7_set_pte_ext(pte_offset_kernel(table, VECTORS + i * PAGE_SIZE),
-				   pfn_pte((__pa(vectors) >> PAGE_SHIFT) + i, PAGE_KERNEL_EXEC), 0);
+		kshrink_set_entry(pte_offset_kernel(table, VECTORS + i * PAGE_SIZE),
+				  pfn_pte((__pa(vectors) >> PAGE_SHIFT) + i, PAGE_KERNEL_EXEC));
 	dsb(ishst);
 	isb();
 }

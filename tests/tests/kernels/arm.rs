@@ -228,6 +228,30 @@ fn everything_frozen_on_two_processors_of_arm() {
     });
 }
 
+/// The same with long descriptors, whose processes get the page tables of frozen code only when they need them.
+#[test]
+#[ignore = "builds one more kernel"]
+fn everything_frozen_with_large_physical_addresses() {
+    KernelTest::check("everything_frozen_with_large_physical_addresses", |test| {
+        let kernel = test.kernel("arm-virt-smp-lpae");
+        let scenario = test.processors_on_arm(&kernel);
+        let frozen = everything(test, &kernel, "page");
+        test.passes(&scenario, &frozen.kernel, &[]);
+    });
+}
+
+/// The same with mechanism `stub`.
+#[test]
+#[ignore = "builds one more kernel"]
+fn stub_everything_frozen_with_large_physical_addresses() {
+    KernelTest::check("stub_everything_frozen_with_large_physical_addresses", |test| {
+        let kernel = test.kernel("arm-virt-smp-lpae");
+        let scenario = test.processors_on_arm(&kernel);
+        let frozen = everything(test, &kernel, "stub");
+        test.passes(&scenario, &frozen.kernel, &[]);
+    });
+}
+
 /// The same with mechanism `stub`.
 #[test]
 fn stub_everything_frozen_on_two_processors_of_arm() {

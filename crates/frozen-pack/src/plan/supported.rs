@@ -33,11 +33,6 @@ const OBSTACLES: &[Obstacle] = &[
         of: Some(Mechanism::Stub),
         why: "with physical address extension, no code runs in memory that the kernel allocates for data",
     },
-    Obstacle {
-        option: "CONFIG_ARM_LPAE",
-        of: None,
-        why: "page tables with large physical addresses are not supported yet",
-    },
     Obstacle { option: "CONFIG_CPU_V6", of: None, why: "page-table entries are made in the format of ARMv7" },
     Obstacle {
         option: "CONFIG_CPU_V6K",

@@ -15,6 +15,8 @@ pub const MARKS: &[Mark] = &[
     perhaps(Thaw, Calls, GivenTo("sched_clock_register")),
     // arch/arm/mm/fault.c: the kernel's own handlers, up to the point where they have identified the fault.
     needed(Thaw, Alone, Function("do_DataAbort|do_PrefetchAbort")),
+    // With long descriptors, it copies the entries of the module area, of frozen addresses, to the tables of a process.
+    perhaps(Thaw, Alone, Function("do_translation_fault")),
     // Thawing works from `start_kernel` on; the runtime starts just before it (arch/arm/kernel/head-common.S).
     perhaps(Early, UpTo("start_kernel"), Function("__wrap_start_kernel")),
     perhaps(Early, Alone, Object("arch/arm/kernel/early_printk.o")),
