@@ -10,6 +10,7 @@ use crate::classes::Ran;
 use crate::closure::{self, Closures};
 use crate::conf::Conf;
 use crate::devices;
+use crate::flags::Flags;
 use crate::gates::Gates;
 use crate::hardware::Hardware;
 use crate::kconfig::Definitions;
@@ -80,8 +81,10 @@ pub fn inspect<T>(
         check_kernel_of_plan(coverage, ran, question.build_id, name)?;
     }
     let gates = Gates::read(&tree.source, &tree.arch, &tree.config, &kernel.objects);
+    let flags = Flags::read(&tree.source, &tree.arch);
     let facts = Facts {
         tree,
+        flags: &flags,
         definitions: &definitions,
         gates: &gates,
         kernel: &kernel,

@@ -33,6 +33,7 @@ mod devices;
 mod explain;
 mod expression;
 mod figures;
+mod flags;
 mod functions;
 mod gates;
 mod hardware;

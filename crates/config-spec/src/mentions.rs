@@ -42,6 +42,14 @@ impl Mentions {
         names
     }
 
+    /// Returns all objects with a record, without those in `besides`, by name.
+    pub fn all(&self, besides: &[&str]) -> Vec<&str> {
+        let mut names: Vec<&str> = self.objects.iter().map(String::as_str).collect();
+        names.sort_unstable();
+        names.retain(|name| besides.binary_search(name).is_err());
+        names
+    }
+
     /// Iterates over the files that objects include, as the records name them: absolute, or relative to the build directory.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.of_file.keys().map(String::as_str)

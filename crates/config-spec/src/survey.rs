@@ -12,6 +12,7 @@ use crate::classes::{self, Handlers, Inside, Ran, RanFunction};
 use crate::closure::{Closure, Closures};
 use crate::config::Config;
 use crate::costs::{self, Costs};
+use crate::flags::Flags;
 use crate::gates::Gates;
 use crate::hardware::Hardware;
 use crate::kconfig::Definitions;
@@ -131,6 +132,8 @@ fn advice(class: UseClass, handlers: Handled) -> Result<(), String> {
 pub struct Facts<'a> {
     /// The build's configuration.
     pub tree: &'a Tree,
+    /// The options that change flags of the compiler.
+    pub flags: &'a Flags,
     /// The definitions of options.
     pub definitions: &'a Definitions,
     /// The gates of the objects.
@@ -246,18 +249,22 @@ impl<'a> Measure<'a> {
 
     /// Returns the objects that a build without some objects compiles again after changes of the configuration.
     pub fn rebuilds(&self, changes: &Closure, objects: &[&str]) -> Vec<&str> {
-        self.mentions.of(changes.keys().map(String::as_str), objects)
+        match self.facts.flags.changed_by(changes) {
+            Some(_) => self.mentions.all(objects),
+            None => self.mentions.of(changes.keys().map(String::as_str), objects),
+        }
     }
 
     /// Returns the reason to keep some of several options whose changes go together, if there is one in their parts; for
     /// people.
     pub fn part_objection(&self, changes: &Closure) -> Option<String> {
         let part = self.parts.as_ref()?.of(changes, self.facts.ran);
+        let unclear = self.flag(changes).or(part.unclear);
         let used = part.ran.iter().find_map(|function| {
             let why = function.used.as_ref()?;
             Some(format!("{} ran: {why}", function.name))
         });
-        part.unclear.or(used)
+        unclear.or(used)
     }
 
     /// Returns the reason to keep some of the objects that go together, if there is one; for people.
@@ -315,7 +322,10 @@ impl<'a> Measure<'a> {
             keeps,
             after,
             parts: costs::bytes(built, whole),
-            class: self.class(inside, part.as_ref(), rebuilds.len(), &functions),
+            class: match (self.class(inside, part.as_ref(), rebuilds.len(), &functions), self.flag(changes)) {
+                (Ok(class), Some(why)) if class != UseClass::Used => Err(why),
+                (class, _) => class,
+            },
             handlers: self.handled(inside),
             device: self.device(&objects),
             parameters,
@@ -328,6 +338,12 @@ impl<'a> Measure<'a> {
             instead,
             part,
         }
+    }
+
+    /// Returns why the option may be in all code, if it changes flags of the compiler; for people.
+    fn flag(&self, changes: &Closure) -> Option<String> {
+        let flag = self.facts.flags.changed_by(changes)?;
+        Some(format!("{flag} changes flags of the compiler or the linker, so all code may depend on it"))
     }
 
     fn class(

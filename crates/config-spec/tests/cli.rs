@@ -376,6 +376,19 @@ fn objects_without_a_whole_record_make_all_options_unclear() {
 }
 
 #[test]
+fn options_with_flags_of_the_compiler_stay() {
+    let fixture = Fixture::new();
+    let advised = || proposed(&fixture.json("build/vmlinux -p plan.json --advise")).concat();
+    assert!(advised().contains("WATCHDOG"));
+    let makefile = fixture.read("source/Makefile");
+    fixture.write("source/Makefile", &format!("{makefile}KBUILD_CFLAGS-$(CONFIG_WATCHDOG) += -pg\n"));
+    assert!(!advised().contains("WATCHDOG"));
+    let text = fixture.command("build/vmlinux -p plan.json --explain WATCHDOG").succeed().text();
+    assert!(text.contains("WATCHDOG changes flags of the compiler"), "{text}");
+    assert!(text.contains("fs/open.o"), "every object is compiled again: {text}");
+}
+
+#[test]
 fn quick_table_has_no_closures() {
     let fixture = Fixture::new();
     fixture.remove("build/scripts/kconfig/conf");

@@ -1,0 +1,81 @@
+//! The options that change flags of the compiler or the linker, for all objects.
+//!
+//! Kbuild sets these flags in `Makefile`, `arch/ARCH/Makefile` and `scripts/Makefile.*`. A change compiles every object
+//! again, although no source mentions the option. The code of such an option is everywhere (`STACKPROTECTOR`), so neither
+//! objects nor lines tell what it brings.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::closure::Closure;
+
+/// Variables of Makefiles that list directories and objects, which are gates.
+const LISTS: [&str; 9] = ["core-", "drivers-", "head-", "init-", "libs-", "net-", "obj-", "subdir-", "virt-"];
+
+/// The options in Makefiles of the whole kernel.
+#[derive(Debug, Default)]
+pub struct Flags {
+    options: BTreeSet<String>,
+}
+
+impl Flags {
+    /// Reads the Makefiles of a source tree.
+    pub fn read(source: &Path, arch: &str) -> Flags {
+        let mut files = vec![source.join("Makefile")];
+        files.extend(makefiles(&source.join("arch").join(arch)));
+        files.extend(makefiles(&source.join("scripts")));
+        let mut options = BTreeSet::new();
+        for text in files.iter().filter_map(|file| fs::read(file).ok()) {
+            let text = String::from_utf8_lossy(&text);
+            let is_flag = |line: &&str| !LISTS.iter().any(|list| line.trim_start().starts_with(list));
+            options.extend(text.lines().filter(is_flag).flat_map(mentioned).map(str::to_owned));
+        }
+        Flags { options }
+    }
+
+    /// Returns an option with flags that changes, if there is one.
+    pub fn changed_by<'c>(&self, changes: &'c Closure) -> Option<&'c str> {
+        changes.keys().map(String::as_str).find(|name| self.options.contains(*name))
+    }
+}
+
+/// Returns the files `Makefile` and `Makefile.*` of a directory.
+fn makefiles(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_makefile = |path: &PathBuf| {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        name == "Makefile" || name.starts_with("Makefile.") || name.starts_with("Makefile_")
+    };
+    entries.map(|entry| entry.path()).filter(is_makefile).collect()
+}
+
+/// Returns the names of the options in a line, without `CONFIG_`.
+fn mentioned(line: &str) -> impl Iterator<Item = &str> {
+    let line = if line.trim_start().starts_with('#') { "" } else { line };
+    line.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+        .filter_map(|word| word.strip_prefix("CONFIG_"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_flags_are_no_gates() {
+        let source = tempfile::tempdir().unwrap();
+        for directory in ["arch/x86", "scripts"] {
+            fs::create_dir_all(source.path().join(directory)).unwrap();
+        }
+        let write = |path: &str, text: &str| fs::write(source.path().join(path), text).unwrap();
+        write("Makefile", "stackp-flags-$(CONFIG_STACKPROTECTOR) := -fstack-protector\n# CONFIG_OLD\n");
+        write("arch/x86/Makefile", "drivers-$(CONFIG_PCI) += arch/x86/pci/\n");
+        write("arch/x86/Makefile_32.cpu", "cflags-$(CONFIG_M686) += -march=i686\n");
+        write("scripts/Makefile.kasan", "ifdef CONFIG_KASAN_STACK\n");
+        let flags = Flags::read(source.path(), "x86");
+        let changed =
+            |name: &str| flags.changed_by(&Closure::from([(name.to_owned(), String::new())])).is_some();
+        assert!(["STACKPROTECTOR", "M686", "KASAN_STACK"].into_iter().all(changed));
+        assert!(!["PCI", "OLD", "STACK"].into_iter().any(changed));
+    }
+}
