@@ -173,7 +173,7 @@ define kshrink_rewrite
 	for variable in $(KSHRINK_MAKE); do set -- "$$@" --make "$$variable"; done; \
 	$(kshrink_bin)kshrink-spec "$$@" $(if $(1),--plan $(1)) $(if $(2),--passes $(2)) -o $(@D) $(kshrink_vmlinux) </dev/null
 endef
-kshrink_options = $(if $(KSHRINK_MERGE),--merge $(KSHRINK_MERGE)) $(if $(KSHRINK_MODULES),--modules $(call kshrink_quoted,$(KSHRINK_MODULES)))
+kshrink_options = $(if $(KSHRINK_MERGE),--merge $(KSHRINK_MERGE)) $(if $(KSHRINK_MODULES),--modules $(call kshrink_quoted,$(strip $(KSHRINK_MODULES))))
 kshrink_inputs = $(kshrink_ready) $(kshrink_state)/spec.set $(if $(filter-out none,$(KSHRINK_MODULES)),$(kshrink_state)/modules.list)
 
 kshrink_plan = $(kshrink_out)/$(if $(filter cold,$(KSHRINK_MERGE)),cold,static).json

@@ -86,7 +86,7 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
         // into the device tree, instead of the line there or behind it (`atags_to_fdt` in arch/arm/boot/compressed/).
         Machine::Arm if build.is_enabled("CONFIG_OF") => {
             let extends = "CONFIG_ARM_ATAG_DTB_COMPAT_CMDLINE_EXTEND";
-            if build.is_enabled(extends) {
+            if build.is_enabled(extends) && !build.is_enabled("CONFIG_CMDLINE_FORCE") {
                 notes.push(format!(
                     "this kernel may add the boot loader's command line to the one in its device tree ({extends}); \
                      pass both, as /proc/cmdline shows them"

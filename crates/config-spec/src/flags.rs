@@ -10,9 +10,6 @@ use std::path::{Path, PathBuf};
 
 use crate::closure::Closure;
 
-/// Variables of Makefiles that list directories and objects, which are gates.
-const LISTS: [&str; 9] = ["core-", "drivers-", "head-", "init-", "libs-", "net-", "obj-", "subdir-", "virt-"];
-
 /// The options in Makefiles of the whole kernel.
 #[derive(Debug, Default)]
 pub struct Flags {
@@ -27,9 +24,7 @@ impl Flags {
         files.extend(makefiles(&source.join("scripts")));
         let mut options = BTreeSet::new();
         for text in files.iter().filter_map(|file| fs::read(file).ok()) {
-            let text = String::from_utf8_lossy(&text);
-            let is_flag = |line: &&str| !LISTS.iter().any(|list| line.trim_start().starts_with(list));
-            options.extend(text.lines().filter(is_flag).flat_map(mentioned).map(str::to_owned));
+            collect(&String::from_utf8_lossy(&text), &mut options);
         }
         Flags { options }
     }
@@ -37,6 +32,26 @@ impl Flags {
     /// Returns an option with flags that changes, if there is one.
     pub fn changed_by<'c>(&self, changes: &'c Closure) -> Option<&'c str> {
         changes.keys().map(String::as_str).find(|name| self.options.contains(*name))
+    }
+}
+
+/// Adds the options that decide about flags in a Makefile: in an assignment to a variable of flags, in a condition around
+/// one, or in a list of further Makefiles (`include-$(CONFIG_KASAN)`).
+fn collect(text: &str, options: &mut BTreeSet<String>) {
+    let mut conditions: Vec<Vec<&str>> = Vec::new();
+    for line in text.lines() {
+        let line = line.split(" #").next().unwrap_or_default().trim();
+        let is_flag = line.to_ascii_lowercase().contains("flags") || line.starts_with("include-");
+        if line.starts_with("if") {
+            conditions.push(mentioned(line).collect());
+        } else if line.starts_with("endif") {
+            conditions.pop();
+        } else if let (true, Some(own)) = (line.starts_with("else"), conditions.last_mut()) {
+            own.extend(mentioned(line));
+        } else if is_flag {
+            let deciding = conditions.iter().flatten().copied().chain(mentioned(line));
+            options.extend(deciding.map(str::to_owned));
+        }
     }
 }
 
@@ -68,14 +83,20 @@ mod tests {
             fs::create_dir_all(source.path().join(directory)).unwrap();
         }
         let write = |path: &str, text: &str| fs::write(source.path().join(path), text).unwrap();
-        write("Makefile", "stackp-flags-$(CONFIG_STACKPROTECTOR) := -fstack-protector\n# CONFIG_OLD\n");
+        write(
+            "Makefile",
+            "stackp-flags-$(CONFIG_STACKPROTECTOR) := -fstack-protector\n# CFLAGS CONFIG_OLD\n\
+             ifdef CONFIG_BPF\nprepare: tools/bpf\nendif\n\
+             ifeq ($(CONFIG_A),y)\nelse ifdef CONFIG_B\nKBUILD_CFLAGS += -g\nendif\n\
+             include-$(CONFIG_KASAN) += scripts/Makefile.kasan\n",
+        );
         write("arch/x86/Makefile", "drivers-$(CONFIG_PCI) += arch/x86/pci/\n");
         write("arch/x86/Makefile_32.cpu", "cflags-$(CONFIG_M686) += -march=i686\n");
-        write("scripts/Makefile.kasan", "ifdef CONFIG_KASAN_STACK\n");
+        write("scripts/Makefile.kasan", "ifdef CONFIG_KASAN_STACK\n CFLAGS_KASAN := 1\nendif\n");
         let flags = Flags::read(source.path(), "x86");
         let changed =
             |name: &str| flags.changed_by(&Closure::from([(name.to_owned(), String::new())])).is_some();
-        assert!(["STACKPROTECTOR", "M686", "KASAN_STACK"].into_iter().all(changed));
-        assert!(!["PCI", "OLD", "STACK"].into_iter().any(changed));
+        assert!(["STACKPROTECTOR", "M686", "KASAN_STACK", "A", "B", "KASAN"].into_iter().all(changed));
+        assert!(!["PCI", "OLD", "STACK", "BPF"].into_iter().any(changed));
     }
 }

@@ -29,7 +29,7 @@ struct Member<'p> {
 /// An object that refers to a member.
 struct User<'p> {
     object: &'p str,
-    /// The section and offset of each reference; none if its symbol table alone has the symbol.
+    /// The section and offset of each reference; none if its symbol table alone has one of the symbols.
     places: Vec<(&'p str, u32)>,
 }
 
@@ -112,23 +112,27 @@ fn users<'p>(
             _ => None,
         }
     };
-    let mut places: FxHashMap<usize, Vec<(&str, u32)>> = FxHashMap::default();
     let symbols: FxHashMap<usize, usize> =
         (1..object.symbols.len()).filter_map(|symbol| Some((symbol, member_of(symbol)?))).collect();
+    let mut places: FxHashMap<usize, Vec<(&str, u32)>> = FxHashMap::default();
+    let mut placed: FxHashSet<usize> = FxHashSet::default();
     for section in object.sections.iter().filter(|section| section.flags & u64::from(SHF_ALLOC) != 0) {
         for reloc in &section.relocs {
-            if let Some(member) = symbols.get(&reloc.symbol.get()) {
-                places
-                    .entry(*member)
-                    .or_default()
-                    .push((section.name, u32::try_from(reloc.offset).unwrap_or(u32::MAX)));
+            let symbol = reloc.symbol.get();
+            if let Some(member) = symbols.get(&symbol) {
+                let offset = u32::try_from(reloc.offset).unwrap_or(u32::MAX);
+                places.entry(*member).or_default().push((section.name, offset));
+                placed.insert(symbol);
             }
         }
     }
+    // The linker takes a member also for a symbol that only the symbol table has.
+    for (_, member) in symbols.iter().filter(|(symbol, _)| !placed.contains(symbol)) {
+        places.remove(member);
+    }
     let used: BTreeSet<usize> = symbols.into_values().collect();
-    used.into_iter()
-        .map(|member| {
-            (member, User { object: &object.name, places: places.remove(&member).unwrap_or_default() })
-        })
-        .collect()
+    let user =
+        |member: &usize| User { object: &object.name, places: places.remove(member).unwrap_or_default() };
+    let users: Vec<User<'p>> = used.iter().map(user).collect();
+    used.into_iter().zip(users).collect()
 }

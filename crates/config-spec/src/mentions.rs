@@ -42,9 +42,9 @@ impl Mentions {
         names
     }
 
-    /// Returns all objects with a record, without those in `besides`, by name.
+    /// Returns all objects with a whole record, which are compiled, without those in `besides`, by name.
     pub fn all(&self, besides: &[&str]) -> Vec<&str> {
-        let mut names: Vec<&str> = self.objects.iter().map(String::as_str).collect();
+        let mut names: Vec<&str> = self.whole.iter().map(String::as_str).collect();
         names.sort_unstable();
         names.retain(|name| besides.binary_search(name).is_err());
         names

@@ -258,13 +258,15 @@ impl<'a> Measure<'a> {
     /// Returns the reason to keep some of several options whose changes go together, if there is one in their parts; for
     /// people.
     pub fn part_objection(&self, changes: &Closure) -> Option<String> {
+        if let Some(why) = self.flag(changes) {
+            return Some(why);
+        }
         let part = self.parts.as_ref()?.of(changes, self.facts.ran);
-        let unclear = self.flag(changes).or(part.unclear);
         let used = part.ran.iter().find_map(|function| {
             let why = function.used.as_ref()?;
             Some(format!("{} ran: {why}", function.name))
         });
-        unclear.or(used)
+        part.unclear.or(used)
     }
 
     /// Returns the reason to keep some of the objects that go together, if there is one; for people.
@@ -291,13 +293,18 @@ impl<'a> Measure<'a> {
         let is_instead = |(other, new): &(&String, &String)| {
             *other != name && tree.config.value(other).is_empty() && *new == "y"
         };
-        let instead = changes.iter().filter(is_instead).map(|(other, _)| other.clone()).collect();
+        let instead: Vec<String> =
+            changes.iter().filter(is_instead).map(|(other, _)| other.clone()).collect();
         let objects = gates.removed_by(&tree.config.with(changes));
         let rebuilds = self.rebuilds(changes, &objects);
         let built = &self.facts.kernel.built;
         let part = self.parts.as_ref().map(|parts| parts.of(changes, *ran));
         let whole = part.as_ref().map_or(&[][..], |part| &part.whole);
-        let members = self.libraries.unused_without(&objects, built, whole);
+        // Options that are turned on instead may bring other users.
+        let members = match instead.is_empty() {
+            true => self.libraries.unused_without(&objects, built, whole),
+            false => Vec::new(),
+        };
         // Functions of other objects that nothing else reaches run for this option alone.
         let only = self.built.nodes(&objects, built, whole);
         let keeps = costs::bytes(built, &only);
@@ -323,7 +330,8 @@ impl<'a> Measure<'a> {
             after,
             parts: costs::bytes(built, whole),
             class: match (self.class(inside, part.as_ref(), rebuilds.len(), &functions), self.flag(changes)) {
-                (Ok(class), Some(why)) if class != UseClass::Used => Err(why),
+                (Ok(UseClass::Used), _) => Ok(UseClass::Used),
+                (_, Some(why)) if ran.is_some() => Err(why),
                 (class, _) => class,
             },
             handlers: self.handled(inside),

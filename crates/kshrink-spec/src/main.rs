@@ -79,7 +79,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     }
     let modules = match (&arguments.modules, &input) {
         (Some(dir), RewriteInput::Kernel { build, .. }) => Some(Modules::read(dir, build)?),
-        (None, RewriteInput::Kernel { build, .. }) if selected.contains(&kopt::Pass::Reach) => {
+        (None, RewriteInput::Kernel { build, .. })
+            if selected.contains(&kopt::Pass::Reach) && plan.exports.is_none() =>
+        {
             Modules::note_missing(build);
             None
         }

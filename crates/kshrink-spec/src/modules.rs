@@ -61,7 +61,7 @@ impl Modules {
         paths.sort_unstable();
         let modules =
             paths.iter().map(|path| ModuleFile::read(dir, path, build)).collect::<Result<_, _>>()?;
-        if !build.is_enabled("CONFIG_MODULES") {
+        if !build.is_enabled("CONFIG_MODULES") && !ships_none {
             return Err(Failure::bad_input(format!(
                 "{}: the kernel has no loadable modules (CONFIG_MODULES is not set), so it exports nothing; leave \
                  out --modules",
