@@ -145,7 +145,7 @@ pte_t kshrink_change(unsigned long address, pte_t (*change)(pte_t entry))
 
 void __init kshrink_begin_memblock(void)
 {
-	/* Before there are processes, which get copies of these entries. */
+	/* Before there are processes, which get copies of these entries (with long descriptors, when they fault). */
 	kshrink_add_tables();
 	kshrink_has_memblock = true;
 }

@@ -36,18 +36,12 @@ impl Mentions {
             options.into_iter().filter_map(|option| self.of_option.get(option)).flatten().copied().collect();
         numbers.sort_unstable();
         numbers.dedup();
-        let mut names: Vec<&str> = numbers.into_iter().map(|number| self.objects[number].as_str()).collect();
-        names.sort_unstable();
-        names.retain(|name| besides.binary_search(name).is_err());
-        names
+        sorted_without(numbers.into_iter().map(|number| self.objects[number].as_str()), besides)
     }
 
     /// Returns all objects with a whole record, which are compiled, without those in `besides`, by name.
     pub fn all(&self, besides: &[&str]) -> Vec<&str> {
-        let mut names: Vec<&str> = self.whole.iter().map(String::as_str).collect();
-        names.sort_unstable();
-        names.retain(|name| besides.binary_search(name).is_err());
-        names
+        sorted_without(self.whole.iter().map(String::as_str), besides)
     }
 
     /// Iterates over the files that objects include, as the records name them: absolute, or relative to the build directory.
@@ -117,6 +111,13 @@ impl Mentions {
             }
         }
     }
+}
+
+/// Returns the names that are not in `besides`, which is sorted, in order.
+fn sorted_without<'n>(names: impl Iterator<Item = &'n str>, besides: &[&str]) -> Vec<&'n str> {
+    let mut names: Vec<&str> = names.filter(|name| besides.binary_search(name).is_err()).collect();
+    names.sort_unstable();
+    names
 }
 
 #[cfg(test)]

@@ -46,12 +46,12 @@ impl Modules {
     /// A failed job if something cannot be read; bad input if a file is no module for this kernel, if there is none, or
     /// if the kernel has no loadable modules.
     pub fn read(dir: &Path, build: &KernelBuild) -> Result<Modules, Failure> {
-        let mut paths = Vec::new();
-        let ships_none = dir == Path::new(NONE);
-        if !ships_none {
-            find(dir, &mut paths)?;
+        if dir == Path::new(NONE) {
+            return Ok(Modules { dir: dir.to_path_buf(), modules: Vec::new() });
         }
-        if paths.is_empty() && !ships_none {
+        let mut paths = Vec::new();
+        find(dir, &mut paths)?;
+        if paths.is_empty() {
             return Err(Failure::bad_input(format!(
                 "{}: there is no module (*.ko, *.ko.gz, *.ko.xz, *.ko.zst) in it; name the directory of the modules that \
                  ship with the kernel, or pass --modules none if none ships",
@@ -61,7 +61,7 @@ impl Modules {
         paths.sort_unstable();
         let modules =
             paths.iter().map(|path| ModuleFile::read(dir, path, build)).collect::<Result<_, _>>()?;
-        if !build.is_enabled("CONFIG_MODULES") && !ships_none {
+        if !build.is_enabled("CONFIG_MODULES") {
             return Err(Failure::bad_input(format!(
                 "{}: the kernel has no loadable modules (CONFIG_MODULES is not set), so it exports nothing; leave \
                  out --modules",

@@ -221,10 +221,7 @@ pub(super) fn everything_plan(test: &mut KernelTest<'_>, kernel: &Kernel, mechan
 #[test]
 fn everything_frozen_on_two_processors_of_arm() {
     KernelTest::check("everything_frozen_on_two_processors_of_arm", |test| {
-        let kernel = test.kernel("arm-virt-smp");
-        let scenario = test.processors_on_arm(&kernel);
-        let frozen = everything(test, &kernel, "page");
-        test.passes(&scenario, &frozen.kernel, &[]);
+        everything_runs_on_two_processors(test, "arm-virt-smp", "page");
     });
 }
 
@@ -233,10 +230,7 @@ fn everything_frozen_on_two_processors_of_arm() {
 #[ignore = "builds one more kernel"]
 fn everything_frozen_with_large_physical_addresses() {
     KernelTest::check("everything_frozen_with_large_physical_addresses", |test| {
-        let kernel = test.kernel("arm-virt-smp-lpae");
-        let scenario = test.processors_on_arm(&kernel);
-        let frozen = everything(test, &kernel, "page");
-        test.passes(&scenario, &frozen.kernel, &[]);
+        everything_runs_on_two_processors(test, "arm-virt-smp-lpae", "page");
     });
 }
 
@@ -245,10 +239,7 @@ fn everything_frozen_with_large_physical_addresses() {
 #[ignore = "builds one more kernel"]
 fn stub_everything_frozen_with_large_physical_addresses() {
     KernelTest::check("stub_everything_frozen_with_large_physical_addresses", |test| {
-        let kernel = test.kernel("arm-virt-smp-lpae");
-        let scenario = test.processors_on_arm(&kernel);
-        let frozen = everything(test, &kernel, "stub");
-        test.passes(&scenario, &frozen.kernel, &[]);
+        everything_runs_on_two_processors(test, "arm-virt-smp-lpae", "stub");
     });
 }
 
@@ -256,11 +247,16 @@ fn stub_everything_frozen_with_large_physical_addresses() {
 #[test]
 fn stub_everything_frozen_on_two_processors_of_arm() {
     KernelTest::check("stub_everything_frozen_on_two_processors_of_arm", |test| {
-        let kernel = test.kernel("arm-virt-smp");
-        let scenario = test.processors_on_arm(&kernel);
-        let frozen = everything(test, &kernel, "stub");
-        test.passes(&scenario, &frozen.kernel, &[]);
+        everything_runs_on_two_processors(test, "arm-virt-smp", "stub");
     });
+}
+
+/// Checks that a kernel with everything frozen passes the scenario with two processors and a module.
+fn everything_runs_on_two_processors(test: &mut KernelTest<'_>, name: &str, mechanism: &str) {
+    let kernel = test.kernel(name);
+    let scenario = test.processors_on_arm(&kernel);
+    let frozen = everything(test, &kernel, mechanism);
+    test.passes(&scenario, &frozen.kernel, &[]);
 }
 
 /// Two processors, code that is patched for one processor or by static keys, and a module.
