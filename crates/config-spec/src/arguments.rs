@@ -138,6 +138,8 @@ Examples:
       measure two options, with the memory that is free in the guest
   config-spec rank vanilla/vmlinux --against tiny/vmlinux --memory 'boot \"$1\"' --json
       measure the options that tiny/ lacks, and their share in the difference
+  config-spec rank build/vmlinux --max-rebuilds 1000 --resume
+      measure nearly all options; go on after the last one measured if the command was stopped
 
 Exit status:
   0  success, also if a kernel without an option could not be built, which a note says
@@ -158,6 +160,11 @@ pub struct RankArguments {
     /// Measure no option for which a build compiles more than this number of other objects again, unless it is named
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub max_rebuilds: usize,
+
+    /// Take what an earlier run, perhaps stopped, measured of the same kernel in the same way. Results are kept in
+    /// ${KSHRINK_CACHE:-$HOME/.cache/kshrink}/ranks
+    #[arg(long)]
+    pub resume: bool,
 
     /// A variable for make, such as KCFLAGS=-g; ARCH and CROSS_COMPILE are found from the build
     #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]

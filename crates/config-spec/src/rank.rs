@@ -11,6 +11,7 @@ use kelf::{KernelBuild, Program};
 use kplan::KeptBytes;
 
 use crate::arguments::RankArguments;
+use crate::cache::Cache;
 use crate::closure::Closure;
 use crate::config::Config;
 use crate::costs;
@@ -72,8 +73,9 @@ pub fn run(arguments: &RankArguments) -> Result<(), Failure> {
     let mut output = Output::create(&arguments.measured.output)?;
     // Options that are named are wanted.
     let limit = if arguments.options.is_empty() { arguments.max_rebuilds } else { usize::MAX };
-    let (candidates, slow): (Vec<_>, Vec<_>) =
+    let (mut candidates, slow): (Vec<_>, Vec<_>) =
         candidates.into_iter().partition(|candidate| candidate.rebuilds <= limit);
+    candidates.sort_by_key(|candidate| candidate.rebuilds);
     let original = whole(&build, &contents, arguments)?;
     let bench = Bench { build: &build, tree: &tree, arguments, contents, original: &original.figures };
     let options = bench.measure_all(&candidates)?;
@@ -173,19 +175,42 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn measure_all(&self, candidates: &[Candidate]) -> Result<Vec<Ranked>, Failure> {
         let progress = Progress::bar(candidates.len() as u64, "building");
+        let vmlinux = kcli::read_input(&self.build.vmlinux)?;
         let measured = candidates.iter().map(|candidate| {
             progress.message(format!("building with {}={}", candidate.name, candidate.value));
-            let trimmed = Trimmed::copy(self.build, self.tree, &self.arguments.make, &std::env::temp_dir())?;
-            let ranked = match self.measure(candidate, &trimmed) {
-                Ok(ranked) => ranked,
-                // A kernel that cannot be configured or read does not end the measurement of the others.
-                Err(failure) => candidate.ranked(Some(failure.message().to_owned())),
+            let cache = self.cache_of(candidate, &vmlinux);
+            let ranked = match cache.as_ref().filter(|_| self.arguments.resume).and_then(Cache::load) {
+                Some(ranked) => ranked,
+                None => self.rank(candidate)?,
             };
+            cache.iter().for_each(|cache| cache.save(&ranked));
             progress.note(ranked.to_string());
             progress.advance(1);
             Ok(ranked)
         });
         measured.collect()
+    }
+
+    /// Returns the file for the result of one change.
+    fn cache_of(&self, candidate: &Candidate, vmlinux: &[u8]) -> Option<Cache> {
+        let RankArguments { make, measured, .. } = self.arguments;
+        let estimate = serde_json::to_string(&candidate.estimate).ok()?;
+        let change = format!("{}={} {}", candidate.name, candidate.value, candidate.with.join(" "));
+        let memory = measured.memory.as_deref().unwrap_or_default();
+        let texts = [&self.tree.text, &change, &estimate, memory, &make.join("\0")];
+        let parts: Vec<&[u8]> =
+            std::iter::once(vmlinux).chain(texts.into_iter().map(str::as_bytes)).collect();
+        Cache::file("ranks", &parts)
+    }
+
+    /// Builds and measures the kernel with one change.
+    fn rank(&self, candidate: &Candidate) -> Result<Ranked, Failure> {
+        let trimmed = Trimmed::copy(self.build, self.tree, &self.arguments.make, &std::env::temp_dir())?;
+        Ok(match self.measure(candidate, &trimmed) {
+            Ok(ranked) => ranked,
+            // A kernel that cannot be configured or read does not end the measurement of the others.
+            Err(failure) => candidate.ranked(Some(failure.message().to_owned())),
+        })
     }
 
     /// Builds the kernel with one change, in a copy of the build directory.

@@ -6,7 +6,7 @@ use std::fmt;
 
 use kcli::{Table, human};
 use kplan::KeptBytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::costs;
 use crate::figures::Figures;
@@ -48,7 +48,7 @@ pub struct Whole {
 }
 
 /// An option, and what a kernel without it saves.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Ranked {
     /// Its name.
     pub name: String,
@@ -72,7 +72,7 @@ pub struct Ranked {
 }
 
 /// The contents that a build without an option should lack.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Estimate {
     /// The objects that go.
     pub objects: Vec<String>,
@@ -84,7 +84,7 @@ pub struct Estimate {
 }
 
 /// Measured savings; negative if the kernel grows.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Saved {
     /// The contents of linked objects, by kind.
     pub contents: Difference,
@@ -105,7 +105,7 @@ pub struct Saved {
 }
 
 /// Bytes that a kernel lacks, by kind of memory.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Difference {
     /// Code.
     pub text: i64,

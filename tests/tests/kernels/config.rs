@@ -155,10 +155,16 @@ fn options_that_a_test_needs_stay() {
 fn measured_options_save_what_was_estimated() {
     KernelTest::check("measured_options_save_what_was_estimated", |test| {
         let kernel = test.kernel("web-i386");
-        let run = Run::kshrink("config-spec").arg("rank").arg(&kernel.vmlinux).arg("--json");
-        // The first goes in whole objects, the second leaves calls behind, the third takes members of a library along.
-        let run = run.args(["VGA_ARB", "INET_DIAG", "BLK_DEV_INITRD"]).limit(TRY_LIMIT);
-        let ranking: Value = serde_json::from_str(&test.chain.succeed(run).text()).expect("a ranking");
+        let mut ranking = |resume: &[&str]| -> Value {
+            let run = Run::kshrink("config-spec").arg("rank").arg(&kernel.vmlinux).arg("--json").args(resume);
+            // The first goes in whole objects, the second leaves calls behind, the third takes members of a library
+            // along.
+            let run = run.args(["VGA_ARB", "INET_DIAG", "BLK_DEV_INITRD"]).limit(TRY_LIMIT);
+            serde_json::from_str(&test.chain.succeed(run).text()).expect("a ranking")
+        };
+        let (ranking, resumed) = (ranking(&[]), ranking(&["--resume"]));
+        // With the seconds of the first.
+        assert_eq!(ranking, resumed);
         let options = ranking["options"].as_array().expect("options");
         let names: Vec<&Value> = options.iter().map(|option| &option["name"]).collect();
         assert_eq!(names, ["BLK_DEV_INITRD", "INET_DIAG", "VGA_ARB"]);
