@@ -30,8 +30,7 @@ void __wrap_memblock_free_all(void);
 /* The function for this processor, like cpu_v7_set_pte_ext() (arch/arm/mm/cache-v7.S). */
 void v7_flush_icache_all(void);
 
-/* The range of possible frozen addresses, which the link reads from the object. */
-__section(".discard.kshrink") __used const unsigned long kshrink_range[2] = { MODULES_VADDR, MODULES_END };
+KSHRINK_PLACE(MODULES_VADDR, MODULES_END, true);
 
 /* Protects changes of entries. */
 static DEFINE_RAW_SPINLOCK(changes);

@@ -2,12 +2,11 @@
 /*
  * Stubs and copies of regions on an ARMv7-A.
  *
- * Direct branches of copies must reach the kernel. Copies therefore lie in a window of addresses below it, whose pages
- * are mapped one by one. Until paging_init() has mapped all memory, they lie in init data, which branches reach as
- * well. Then they are discarded: the only task is in start_kernel() and setup_arch(), which do not freeze. Regions that
- * are needed again thaw into the window.
+ * Direct branches of copies must reach the kernel. Copies therefore lie in a window of addresses below it (window.c).
+ * Until paging_init() has mapped all memory, they lie in init data, which branches reach as well. Then they are
+ * discarded: the only task is in start_kernel() and setup_arch(), which do not freeze. Regions that are needed again
+ * thaw into the window.
  */
-#include <linux/atomic.h>
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/pgtable.h>
@@ -24,10 +23,6 @@ struct machine_desc;
 
 void __real_paging_init(const struct machine_desc *machine);
 void __wrap_paging_init(const struct machine_desc *machine);
-
-/* The number of pages of the window in use, and some released pages, which remain mapped. */
-static atomic_t used;
-static void *spare[4];
 
 /* stub_entry.S */
 asmlinkage void kshrink_enter(void);
@@ -58,35 +53,23 @@ void __init __wrap_paging_init(const struct machine_desc *machine)
 	kshrink_forget();
 }
 
-void *kshrink_take_room(void)
+void __init kshrink_prepare(void)
 {
-	unsigned long address;
-	void *page;
-	u32 i;
-
-	for (i = 0; i < ARRAY_SIZE(spare); i++) {
-		page = xchg(&spare[i], NULL);
-		if (page)
-			return page;
-	}
-	page = kshrink_take_page(false);
-	if (!page || !kshrink_has_memblock)
-		return page;
-	address = (unsigned long)kshrink_mapped + (atomic_inc_return(&used) - 1) * PAGE_SIZE;
-	if (address < (unsigned long)kshrink_frozen_end && kshrink_map_as(address, page, 0))
-		return (void *)address;
-	kshrink_give_back(page);
-	return NULL;
 }
 
-/* If there are many already, the page is lost; the window has room for some such pages. */
+void *kshrink_take_room(void)
+{
+	return kshrink_has_memblock ? kshrink_take_from_window() : kshrink_take_page(false);
+}
+
 void kshrink_give_room_back(void *room)
 {
-	u32 i;
+	kshrink_give_back_to_window(room);
+}
 
-	for (i = 0; i < ARRAY_SIZE(spare); i++)
-		if (!cmpxchg(&spare[i], NULL, room))
-			return;
+bool kshrink_map_room(unsigned long address, const void *page)
+{
+	return kshrink_map_as(address, page, 0);
 }
 
 void kshrink_publish(const void *code, size_t size)

@@ -21,8 +21,16 @@
 extern const char kshrink_frozen_text[], kshrink_frozen_data[], kshrink_frozen_end[];
 
 /*
+ * For the link, which reads it from the object: the range of possible frozen addresses, the size of what a page of page
+ * tables maps, and whether copies of regions need a window of addresses. Defined once for each machine.
+ */
+#define KSHRINK_PLACE(start, end, has_window) \
+	__section(".discard.kshrink") __used const unsigned long kshrink_place[4] = { start, end, PMD_SIZE, has_window }
+
+/*
  * From the link: consecutive page tables of the addresses from `kshrink_mapped` up to the end. By page, these are all
- * frozen addresses. By stub on ARM, copies of regions lie there, in place of frozen data; on i386 there are none.
+ * frozen addresses. By stub, copies of regions lie there, in place of frozen data, if they need a window; otherwise
+ * there are none.
  */
 extern const char kshrink_mapped[];
 extern pte_t kshrink_page_tables[];
@@ -144,7 +152,7 @@ void *kshrink_early_page(bool for_good);
 /* Panics if frozen addresses are not free in this boot. */
 void kshrink_check_addresses(unsigned long first, unsigned long end);
 
-/* By page, redirects faults to the runtime, and installs the page tables of frozen addresses. */
+/* By page, redirects faults to the runtime; in both mechanisms, installs the page tables of its addresses. */
 void kshrink_prepare(void);
 
 /*
@@ -179,6 +187,15 @@ void *kshrink_take_room(void);
 
 /* By stub, releases such a page, which must have no copies. */
 void kshrink_give_room_back(void *room);
+
+/* By stub, returns such a page in the window of addresses for copies (window.c). */
+void *kshrink_take_from_window(void);
+
+/* By stub, releases a page of the window. */
+void kshrink_give_back_to_window(void *room);
+
+/* By stub, maps a page of the linear mapping in the window, writable and executable. Returns false if it has one. */
+bool kshrink_map_room(unsigned long address, const void *page);
 
 /* By stub, makes newly written code visible to instruction fetches of all processors. */
 void kshrink_publish(const void *code, size_t size);

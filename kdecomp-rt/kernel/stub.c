@@ -324,4 +324,5 @@ void __init kshrink_begin(void)
 {
 	if (!kshrink_is_stub(kshrink_stubs))
 		panic("kshrink: the stubs of this kernel are damaged");
+	kshrink_prepare();
 }

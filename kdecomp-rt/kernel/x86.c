@@ -4,6 +4,7 @@
 #include <linux/kernel.h>
 #include <linux/memblock.h>
 #include <linux/mm.h>
+#include <linux/pgtable.h>
 #include <linux/set_memory.h>
 #include <linux/vmalloc.h>
 
@@ -14,12 +15,12 @@
 #include "x86.h"
 
 /*
- * The range of possible frozen addresses, which the link reads from the object. It ends with the vmalloc area, if
- * nothing is reserved above that at boot (as mem_init() in arch/x86/mm/init_32.c computes it). It is at most half of
- * that area, in a kernel with as much memory as it can map.
+ * Frozen addresses end with the vmalloc area, if nothing is reserved above that at boot (as mem_init() in
+ * arch/x86/mm/init_32.c computes it). They are at most half of that area, in a kernel with as much memory as it can map.
+ * Without physical address extension, data is executable, so copies need no window.
  */
 #define __FIXADDR_TOP (-PAGE_SIZE)
-__section(".discard.kshrink") __used const unsigned long kshrink_range[2] = { VMALLOC_END - SZ_64M, VMALLOC_END };
+KSHRINK_PLACE(VMALLOC_END - SZ_64M, VMALLOC_END, IS_ENABLED(CONFIG_X86_PAE));
 #undef __FIXADDR_TOP
 
 /* The first page taken from the room after the kernel. */
@@ -58,9 +59,31 @@ void __init kshrink_check_addresses(unsigned long first, unsigned long end)
 		      first, end, VMALLOC_START, VMALLOC_END);
 }
 
+void __init kshrink_add_tables(void)
+{
+	unsigned long address = (unsigned long)kshrink_mapped & PMD_MASK;
+	pte_t *table = kshrink_page_tables;
+
+	/*
+	 * setup_arch() copies entries of the page directory to the one from which all others are copied. With physical
+	 * address extension, both lead to one table of these entries.
+	 */
+	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE) {
+		pgd_t *entry = initial_page_table + pgd_index(address);
+
+		native_set_pmd(pmd_offset(pud_offset(p4d_offset(entry, address), address), address),
+			       __pmd(__pa(table) | _KERNPG_TABLE));
+	}
+}
+
+bool kshrink_is_strict(void)
+{
+	return IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) && rodata_enabled;
+}
+
 bool kshrink_write_protect(unsigned long page)
 {
-	if (!IS_ENABLED(CONFIG_STRICT_KERNEL_RWX) || !rodata_enabled)
+	if (!kshrink_is_strict())
 		return false;
 	if (!set_memory_ro(page, 1))
 		return true;

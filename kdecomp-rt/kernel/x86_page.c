@@ -22,27 +22,24 @@ void __wrap_early_fixup_exception(struct pt_regs *regs, int trap);
 
 void __init kshrink_prepare(void)
 {
-	unsigned long address = (unsigned long)kshrink_mapped & PMD_MASK;
-	pte_t *table = kshrink_page_tables;
-
-	/* setup_arch() copies these entries to the page directory from which all others are copied. */
-	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE)
-		initial_page_table[pgd_index(address)] = __pgd(__pa(table) | _KERNPG_TABLE);
+	kshrink_add_tables();
 }
 
 bool kshrink_map(unsigned long address, const void *page)
 {
-	pte_t empty = __pte(0), full;
-
-	full = pfn_pte(__pa(page) >> PAGE_SHIFT,
-		       address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
-	/* Nothing to flush: the processor does not cache absent entries. */
-	return cmpxchg(&kshrink_pte_of(address)->pte, empty.pte, full.pte) == empty.pte;
+	return kshrink_map_as(address, page,
+			      address < (unsigned long)kshrink_frozen_data ? PAGE_KERNEL_ROX : PAGE_KERNEL_RO);
 }
 
 pte_t kshrink_unmap(unsigned long address)
 {
-	return __pte(xchg(&kshrink_pte_of(address)->pte, 0));
+	pte_t *entry = kshrink_pte_of(address), old, found = READ_ONCE(*entry);
+
+	do {
+		old = found;
+		found = kshrink_exchange(entry, old, __pte(0));
+	} while (!pte_same(found, old));
+	return old;
 }
 
 void kshrink_protect(unsigned long address)

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* Stubs and copies of regions on an i386. Copies lie in pages of the linear mapping, which are all executable. */
+/*
+ * Stubs and copies of regions on an i386. Copies lie in pages of the linear mapping, which are all executable; with
+ * physical address extension, in a window (window.c).
+ */
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/pgtable.h>
 #include <linux/string.h>
+
+#include <asm/tlbflush.h>
 
 #include "runtime.h"
 #include "x86.h"
@@ -37,6 +42,42 @@ bool __init kshrink_is_stub(const u8 *at)
 	return *at == CALL && (unsigned long)at + STUB_SIZE + distance == (unsigned long)kshrink_enter;
 }
 
+void __init kshrink_prepare(void)
+{
+	kshrink_add_tables();
+}
+
+/* Processors detect modified code (Intel SDM, volume 3A, section 12.6). */
+void kshrink_publish(const void *code, size_t size)
+{
+}
+
+#ifdef CONFIG_X86_PAE
+bool kshrink_map_room(unsigned long address, const void *page)
+{
+	return kshrink_map_as(address, page, PAGE_KERNEL_EXEC);
+}
+
+void *kshrink_take_room(void)
+{
+	return kshrink_take_from_window();
+}
+
+void kshrink_give_room_back(void *room)
+{
+	kshrink_give_back_to_window(room);
+}
+
+void kshrink_seal(unsigned long page)
+{
+	pte_t *entry = kshrink_pte_of(page), pte = READ_ONCE(*entry);
+
+	if (!kshrink_is_strict() || !pte_write(pte))
+		return;
+	native_set_pte(entry, pfn_pte(pte_pfn(pte), PAGE_KERNEL_ROX));
+	flush_tlb_kernel_range(page, page + PAGE_SIZE);
+}
+#else
 void *kshrink_take_room(void)
 {
 	return kshrink_take_page(true);
@@ -47,11 +88,6 @@ void kshrink_give_room_back(void *room)
 	kshrink_give_back(room);
 }
 
-/* Processors detect modified code (Intel SDM, volume 3A, section 12.6). */
-void kshrink_publish(const void *code, size_t size)
-{
-}
-
 void kshrink_seal(unsigned long page)
 {
 	u32 level;
@@ -60,3 +96,4 @@ void kshrink_seal(unsigned long page)
 	if (linear && pte_write(*linear))
 		kshrink_write_protect(page);
 }
+#endif

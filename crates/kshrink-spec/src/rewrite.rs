@@ -71,7 +71,7 @@ impl RewriteInput {
             supported::check(&build, mechanism)?;
             let flags: &[&str] = if packs_segments { &["-DKSHRINK_PACKS"] } else { &[] };
             let runtime = Runtime::compile(&build, mechanism, flags)?;
-            freezing = Some(Freezing { mechanism, range: runtime.range.clone() });
+            freezing = Some(Freezing { mechanism, place: runtime.place.clone() });
             files = runtime.join(files);
         }
         Ok(RewriteInput::Kernel { build, files, freezing, packs_segments })

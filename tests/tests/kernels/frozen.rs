@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use kshrink_tests::elf::globals;
-use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario};
+use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run};
 use serde_json::{Value, json};
 
 use super::{busybox_plan, html, link_build};
@@ -149,33 +149,58 @@ fn in_init_data(frozen: &RewrittenKernel) {
     );
 }
 
+/// All that may freeze in Linux 7.2, whose early code lies in other sections.
+#[test]
+fn everything_frozen_in_the_newest_kernel() {
+    KernelTest::check("everything_frozen_in_the_newest_kernel", |test| {
+        let kernel = test.kernel("web-i386-7.2");
+        let frozen = everything(test, &kernel, "page", &PASSES);
+        assert!(
+            frozen.cut("footprint") > 40.0,
+            "the footprint fell by only {:.2} %",
+            frozen.cut("footprint")
+        );
+        let scenario = test.frozen();
+        test.passes(&scenario, &frozen.kernel, &[]);
+        assert!(number(&test.console(&frozen.kernel), "kshrink", "thawed") > 100);
+    });
+}
+
 #[test]
 #[ignore = "takes several minutes; make study-freeze"]
 fn everything_frozen_on_two_processors() {
-    on_two_processors("everything_frozen_on_two_processors", "page", |test, kernel| test.thaw(kernel));
+    on_two_processors("everything_frozen_on_two_processors", "websmp-i386-fixed", "page");
 }
 
 #[test]
 #[ignore = "takes several minutes; make study-freeze"]
 fn stub_everything_frozen_on_two_processors() {
-    on_two_processors("stub_everything_frozen_on_two_processors", "stub", |test, kernel| test.smp(kernel));
+    on_two_processors("stub_everything_frozen_on_two_processors", "websmp-i386-fixed", "stub");
+}
+
+#[test]
+#[ignore = "takes several minutes; make study-freeze"]
+fn everything_frozen_with_physical_address_extension() {
+    on_two_processors("everything_frozen_with_physical_address_extension", "websmp-i386-pae", "page");
+}
+
+#[test]
+#[ignore = "takes several minutes; make study-freeze"]
+fn stub_everything_frozen_with_physical_address_extension() {
+    on_two_processors("stub_everything_frozen_with_physical_address_extension", "websmp-i386-pae", "stub");
 }
 
 /// Checks that a kernel with two processors and everything frozen passes a scenario, and reports errors as expected.
-fn on_two_processors(
-    name: &str,
-    mechanism: &str,
-    scenario: impl FnOnce(&mut KernelTest<'_>, &Kernel) -> Scenario,
-) {
+fn on_two_processors(name: &str, kernel: &str, mechanism: &str) {
     KernelTest::check(name, |test| {
-        let kernel = test.kernel("websmp-i386-fixed");
+        let kernel = test.kernel(kernel);
         let plan = everything_plan(test, &kernel, mechanism);
         let plan = if mechanism == "page" { used_at_boot(&plan) } else { plan };
         let frozen = test.rewritten(&kernel, "everything", &plan, &PASSES);
         if mechanism == "page" {
             in_init_data(&frozen);
         }
-        let scenario = scenario(test, &kernel);
+        let scenario = if mechanism == "page" { test.thaw(&kernel) } else { test.smp(&kernel) };
         test.passes(&scenario, &frozen.kernel, &[]);
         // The kernel's error reports are the same as unfrozen.
         let scenario = test.crash(&kernel);

@@ -23,16 +23,6 @@ const OBSTACLES: &[Obstacle] = &[
         of: None,
         why: "the kernel can be loaded elsewhere, and the packed bytes hold its addresses",
     },
-    Obstacle {
-        option: "CONFIG_X86_PAE",
-        of: Some(Mechanism::Page),
-        why: "the page tables of kernels with physical address extension are not supported yet",
-    },
-    Obstacle {
-        option: "CONFIG_X86_PAE",
-        of: Some(Mechanism::Stub),
-        why: "with physical address extension, no code runs in memory that the kernel allocates for data",
-    },
     Obstacle { option: "CONFIG_CPU_V6", of: None, why: "page-table entries are made in the format of ARMv7" },
     Obstacle {
         option: "CONFIG_CPU_V6K",

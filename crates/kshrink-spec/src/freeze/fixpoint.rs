@@ -87,7 +87,7 @@ pub fn link(
     freezing: Freezing,
     phases: &mut Phases,
 ) -> Result<Frozen, Failure> {
-    let layout = Layout::of(&object, &freezing.range)?;
+    let layout = Layout::of(&object, &freezing.place)?;
     let mut split = split(object, &layout)?;
     // With mechanism `stub`, the stub already has the name of its function.
     if layout.stubs.is_none() {

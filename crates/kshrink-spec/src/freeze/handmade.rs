@@ -8,6 +8,7 @@ use kcli::Failure;
 use kelf::{Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, Symbol, SymbolIndex, reloc};
 
 use super::layout::Layout;
+use super::runtime::FrozenPlace;
 use super::split::{Split, split};
 
 /// The end of frozen addresses.
@@ -15,6 +16,19 @@ pub const LIMIT: u32 = 0xff7f_e000;
 
 /// The range of frozen addresses.
 pub const RANGE: Range<u32> = 0xfb7f_e000..LIMIT;
+
+/// The place of the frozen parts of an object, as the runtime for its machine has it.
+pub fn frozen_place(machine: Machine, range: Range<u32>) -> FrozenPlace {
+    let is_arm = machine == Machine::Arm;
+    FrozenPlace { range, by_table: if is_arm { 2 << 20 } else { 4 << 20 }, has_window: is_arm }
+}
+
+/// Lays out an object successfully.
+#[track_caller]
+pub fn lay_out(object: &Object<'static>) -> Layout {
+    let layout = Layout::of(object, &frozen_place(object.machine, RANGE));
+    layout.unwrap_or_else(|failure| panic!("{}", failure.message()))
+}
 
 /// A section with these flags and the flag for memory.
 pub fn section(
@@ -83,7 +97,7 @@ pub fn object(
 /// Lays out and splits an object successfully.
 #[track_caller]
 pub fn split_up(object: Object<'static>) -> (Layout, Split<'static>) {
-    let layout = Layout::of(&object, &RANGE).unwrap_or_else(|failure| panic!("{}", failure.message()));
+    let layout = lay_out(&object);
     let split = split(object, &layout).unwrap_or_else(|failure| panic!("{}", failure.message()));
     (layout, split)
 }
@@ -97,8 +111,9 @@ pub fn refuses(
     expected: &str,
 ) {
     change(&mut object);
+    let place = frozen_place(object.machine, range.clone());
     let result: Result<(), Failure> =
-        Layout::of(&object, range).and_then(|layout| split(object, &layout).map(drop));
+        Layout::of(&object, &place).and_then(|layout| split(object, &layout).map(drop));
     let message = result.expect_err("an error").message();
     assert!(message.contains(expected), "{message}");
 }

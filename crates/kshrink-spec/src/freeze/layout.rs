@@ -5,25 +5,20 @@ use std::ops::Range;
 use frozen_pack::format::REGION_ALIGN;
 use goblin::elf::section_header::{SHF_MERGE, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcli::Failure;
-use kelf::{Machine, Object, SectionIndex};
+use kelf::{Object, SectionIndex};
 use kopt::freeze::{BOOT_RODATA, BOOT_TEXT, RODATA, TEXT};
 
+use super::runtime::FrozenPlace;
 use super::stubs::Stubs;
 
 /// The size of a page in bytes.
 pub const PAGE: u32 = 4096;
 
-/// Bytes mapped by one page of page tables. (Page tables of i386 are without physical address extension. On ARM without
-/// large physical addresses, a page holds two tables, and the kernel's own entries for both.)
-fn by_table(machine: Machine) -> u32 {
-    if machine == Machine::Arm { 2 << 20 } else { 4 << 20 }
-}
-
-/// Number of pages of page tables that map a range of addresses.
-fn tables(range: &Range<u32>, machine: Machine) -> u32 {
+/// Number of pages of page tables that map a range of addresses, if each maps this number of bytes.
+fn tables(range: &Range<u32>, by_table: u32) -> u32 {
     match range.is_empty() {
         true => 0,
-        false => range.end.div_ceil(by_table(machine)) - range.start / by_table(machine),
+        false => range.end.div_ceil(by_table) - range.start / by_table,
     }
 }
 
@@ -38,11 +33,11 @@ const LARGEST: u32 = 64 << 20;
 /// Maximum number of regions (`COPY_SHEETS` of kdecomp-rt/kernel/stub.c).
 const MOST_REGIONS: usize = 16 << 10;
 
-/// With mechanism `stub` on ARM, bytes for copies that are dropped because another processor has made the same copy.
+/// In a window, bytes for copies that are dropped because another processor has made the same copy.
 const GIVEN_UP: u32 = 64 << 10;
 
-/// The layout of frozen code, then data, each starting at a page boundary. With mechanism `stub` on ARM, the address
-/// window for copies takes the place of data.
+/// The layout of frozen code, then data, each starting at a page boundary. With mechanism `stub`, an address window for
+/// copies takes the place of data, if they need one.
 pub struct Layout {
     /// The addresses of code, up to its last byte.
     pub code: Range<u32>,
@@ -54,8 +49,7 @@ pub struct Layout {
     pub at_boot: [Range<u32>; 2],
     /// The frozen sections of the object with their addresses.
     pub sections: Vec<(SectionIndex, u32)>,
-    /// The addresses that need page tables. With mechanism `page`, all; with `stub`, the window for copies on ARM,
-    /// otherwise none.
+    /// The addresses that need page tables. With mechanism `page`, all; with `stub`, the window for copies, if any.
     pub mapped: Range<u32>,
     /// Number of pages that these page tables take.
     pub page_tables: u32,
@@ -64,21 +58,19 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Lays out the frozen sections of an object so that they end at the end of `range`, a page boundary.
+    /// Lays out the frozen sections of an object so that they end at the end of the place's range, a page boundary.
     ///
     /// # Errors
     /// If no section is frozen, or a section cannot be frozen.
-    pub fn of(object: &Object<'_>, range: &Range<u32>) -> Result<Layout, Failure> {
+    pub fn of(object: &Object<'_>, place: &FrozenPlace) -> Result<Layout, Failure> {
+        let range = &place.range;
         let stubs = Stubs::find(object)?;
         let code = match &stubs {
             Some(stubs) => place_regions(object, &stubs.regions)?,
-            None => place(object, CODE)?,
+            None => place_sections(object, CODE)?,
         };
-        let data = place(object, DATA)?;
-        let copies = match (&stubs, object.machine) {
-            (Some(_), Machine::Arm) => window(code.size),
-            _ => 0,
-        };
+        let data = place_sections(object, DATA)?;
+        let copies = if stubs.is_some() && place.has_window { window(code.size) } else { 0 };
         let size = code.size.next_multiple_of(PAGE) + data.size.next_multiple_of(PAGE) + copies;
         if size == 0 {
             return Err(Failure::bad_input(
@@ -107,7 +99,7 @@ impl Layout {
             code: code_start..code_start + code.size,
             data: data_start..data_start + data.size,
             end: range.end,
-            page_tables: tables(&mapped, object.machine),
+            page_tables: tables(&mapped, place.by_table),
             mapped,
             at_boot: [at_boot(&code, code_start), at_boot(&data, data_start)],
             sections: [at(&code, code_start), at(&data, data_start)].concat(),
@@ -126,7 +118,7 @@ impl Layout {
     }
 }
 
-/// With mechanism `stub` on ARM, the maximum size of the address window for copies, given the size of all regions. A
+/// With mechanism `stub`, the maximum size of the address window for copies, given the size of all regions. A
 /// page of copies is at least half full: a region that does not fit goes to the next page.
 fn window(regions: u32) -> u32 {
     (2 * regions + GIVEN_UP).next_multiple_of(PAGE)
@@ -168,7 +160,7 @@ struct Placed {
 }
 
 /// Places the sections with these names. Sections with the first name are used at boot.
-fn place(object: &Object<'_>, names: [&'static str; 2]) -> Result<Placed, Failure> {
+fn place_sections(object: &Object<'_>, names: [&'static str; 2]) -> Result<Placed, Failure> {
     let mut placed = Placed::default();
     let all = || object.sections.iter().enumerate();
     for (i, section) in names.into_iter().flat_map(|name| all().filter(move |(_, s)| s.name == name)) {

@@ -29,9 +29,9 @@ mod stubs;
 mod system_map;
 mod unwind;
 
-use std::ops::Range;
-
 use kplan::Mechanism;
+
+use runtime::FrozenPlace;
 
 pub use fixpoint::{Counts, link};
 
@@ -40,6 +40,6 @@ pub use fixpoint::{Counts, link};
 pub struct Freezing {
     /// The mechanism that thaws them.
     pub mechanism: Mechanism,
-    /// The addresses for frozen code and data, which end at the end of the range.
-    pub range: Range<u32>,
+    /// The place of frozen code and data.
+    pub place: FrozenPlace,
 }

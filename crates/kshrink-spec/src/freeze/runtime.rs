@@ -59,6 +59,10 @@ const X86_BY_PAGE: Own = Own {
     everywhere: &[],
 };
 
+/// Copies of regions in a window of addresses.
+const WINDOW: Own =
+    Own { units: &[(source!("window.c", "kernel/window.c"), &[])], wrapped: &[], everywhere: &[] };
+
 const X86_BY_STUB: Own =
     Own { units: &[(source!("x86_stub.c", "kernel/x86_stub.c"), &[])], wrapped: &[], everywhere: &[] };
 
@@ -86,13 +90,14 @@ const ARM_BY_STUB: Own = Own {
     everywhere: &["unwind_frame"],
 };
 
-/// Returns the additional parts for a mechanism on a machine; `frozen_pack::plan::supported` has checked that it is
+/// Returns the additional parts for a mechanism in a kernel; `frozen_pack::plan::supported` has checked that it is
 /// supported.
-fn own(machine: Machine, mechanism: Mechanism) -> &'static [Own] {
-    match (machine, mechanism) {
+fn own(build: &KernelBuild, mechanism: Mechanism) -> &'static [Own] {
+    match (build.machine, mechanism) {
         (Machine::Arm, Mechanism::Page) => &[BY_PAGE, ARM, ARM_BY_PAGE],
-        (Machine::Arm, Mechanism::Stub) => &[BY_STUB, ARM, ARM_BY_STUB],
+        (Machine::Arm, Mechanism::Stub) => &[BY_STUB, ARM, ARM_BY_STUB, WINDOW],
         (_, Mechanism::Page) => &[BY_PAGE, X86, X86_BY_PAGE],
+        (_, Mechanism::Stub) if build.is_enabled("CONFIG_X86_PAE") => &[BY_STUB, X86, X86_BY_STUB, WINDOW],
         (_, Mechanism::Stub) => &[BY_STUB, X86, X86_BY_STUB],
     }
 }
@@ -117,15 +122,26 @@ const WRAPPED: [&str; 15] = [
     "lookup_symbol_name",
 ];
 
-/// The runtime's variable with the start and the end of the addresses that can be frozen.
-const RANGE: &str = "kshrink_range";
+/// The runtime's variable with the fields of a [`FrozenPlace`].
+const PLACE: &str = "kshrink_place";
+
+/// The place of frozen code and data in a kernel.
+#[derive(Clone, Debug)]
+pub struct FrozenPlace {
+    /// The addresses that they may have. They take the last ones.
+    pub range: Range<u32>,
+    /// Number of bytes that a page of page tables maps.
+    pub by_table: u32,
+    /// Whether copies of regions lie in a window of addresses.
+    pub has_window: bool,
+}
 
 /// The compiled runtime.
 pub struct Runtime {
     objects: Vec<(String, Vec<u8>)>,
     own: &'static [Own],
-    /// The addresses for frozen code and data, which end at the end of the range.
-    pub range: Range<u32>,
+    /// The place of frozen code and data.
+    pub place: FrozenPlace,
 }
 
 impl Runtime {
@@ -134,11 +150,11 @@ impl Runtime {
     /// # Errors
     /// If the build does not record its compiler command, or its headers do not fit.
     pub fn compile(build: &KernelBuild, mechanism: Mechanism, flags: &[&str]) -> Result<Runtime, Failure> {
-        let own = own(build.machine, mechanism);
+        let own = own(build, mechanism);
         let units: Vec<Unit> = UNITS.iter().chain(own.iter().flat_map(|own| own.units)).copied().collect();
         let objects = KernelCompiler::of(build)?.compile_all(&HEADERS, &units, flags)?;
-        let range = range(&objects)?;
-        Ok(Runtime { objects, own, range })
+        let place = place(&objects)?;
+        Ok(Runtime { objects, own, place })
     }
 
     /// Adds the runtime to a kernel's objects.
@@ -150,17 +166,20 @@ impl Runtime {
     }
 }
 
-/// Returns the value of [`RANGE`].
-fn range(objects: &[(String, Vec<u8>)]) -> Result<Range<u32>, Failure> {
+/// Returns the value of [`PLACE`].
+fn place(objects: &[(String, Vec<u8>)]) -> Result<FrozenPlace, Failure> {
     for (name, bytes) in objects {
         let object = Object::read(name, bytes).map_err(Failure::of)?;
-        let Some(symbol) = object.symbols.iter().find(|symbol| symbol.name == RANGE) else { continue };
+        let Some(symbol) = object.symbols.iter().find(|symbol| symbol.name == PLACE) else { continue };
         if let Place::Section(section) = symbol.place
             && let Some(value) = object.section(section).data.get(symbol.value as usize..)
-            && let Some(&[a, b, c, d, e, f, g, h]) = value.first_chunk()
+            && let Some(value) = value.first_chunk::<16>()
         {
-            return Ok(u32::from_le_bytes([a, b, c, d])..u32::from_le_bytes([e, f, g, h]));
+            let [start, end, by_table, has_window] = std::array::from_fn(|word| {
+                u32::from_le_bytes(std::array::from_fn(|byte| value[4 * word + byte]))
+            });
+            return Ok(FrozenPlace { range: start..end, by_table, has_window: has_window != 0 });
         }
     }
-    Err(Failure::job(format!("the compiled runtime has no variable {RANGE} with two values")))
+    Err(Failure::job(format!("the compiled runtime has no variable {PLACE} with four values")))
 }

@@ -200,11 +200,12 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     define(&mut object, end, Place::Absolute, layout.end)?;
     let packed = define(&mut object, packed, Place::Section(room), 0)?;
     let mut boot = None;
-    if layout.page_tables > 0 {
-        let tables = add_pages(&mut object, PAGE_TABLES, SHT_NOBITS, layout.page_tables * PAGE);
-        define(&mut object, "kshrink_page_tables", Place::Section(tables), 0)?;
-        define(&mut object, "kshrink_mapped", Place::Absolute, layout.mapped.start)?;
-    }
+    define(&mut object, "kshrink_mapped", Place::Absolute, layout.mapped.start)?;
+    let tables = match layout.page_tables {
+        0 => Place::Absolute,
+        pages => Place::Section(add_pages(&mut object, PAGE_TABLES, SHT_NOBITS, pages * PAGE)),
+    };
+    define(&mut object, "kshrink_page_tables", tables, 0)?;
     if layout.stubs.is_none() {
         let [code, data] = &layout.at_boot;
         let pages = add_pages(&mut object, BOOT, SHT_PROGBITS, (code.len() + data.len()) as u32);

@@ -166,6 +166,8 @@ mod tests {
                 "kshrink_frozen_end",
                 "kshrink_packed",
                 "kshrink_stubs",
+                "kshrink_page_tables",
+                "kshrink_mapped",
             ],
         )
     }

@@ -109,8 +109,7 @@ mod tests {
     use goblin::elf::section_header::SHF_EXECINSTR;
     use kelf::{Machine, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex};
 
-    use super::super::handmade::{self, RANGE, of_section, section};
-    use super::super::layout::Layout;
+    use super::super::handmade::{self, of_section, section};
     use super::move_index;
 
     fn reloc(offset: u64, r_type: u32, addend: i64) -> Reloc {
@@ -145,7 +144,7 @@ mod tests {
             &["kshrink_unwind", "kshrink_unwind_end"],
         );
         object.machine = Machine::Arm;
-        let layout = Layout::of(&object, &RANGE).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        let layout = handmade::lay_out(&object);
         move_index(&mut object, &layout).unwrap_or_else(|failure| panic!("{}", failure.message()));
         let table = object.sections.last().expect("the table");
         let words: Vec<u8> =
