@@ -110,7 +110,7 @@ impl fmt::Display for Unmatched {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "this kernel has no {}, which identifies code that must not freeze; only Linux 6.1 and 6.12 are supported",
+            "this kernel has no {}, which identifies code that must not freeze; expected Linux 6.1 to 7.2",
             self.0.join(", no ")
         )
     }

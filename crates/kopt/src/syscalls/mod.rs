@@ -82,6 +82,12 @@ pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
         };
         let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
         used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
+        let known = || dispatchers.function.iter().chain(dispatchers.tables);
+        if !known().any(|name| defined(graph, name).is_some()) {
+            let names: Vec<&str> = known().copied().collect();
+            report.keep(all(), format!("the kernel has none of its known dispatchers: {}", names.join(", ")));
+            continue;
+        }
         redirect_switch(graph, dispatchers, &used, &mut report);
         for name in dispatchers.tables {
             redirect_table(graph, name, dispatchers.indirect, &used, &mut report);

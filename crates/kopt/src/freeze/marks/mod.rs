@@ -1,4 +1,4 @@
-//! Code that must never freeze in a kernel of Linux 6.1 to 6.12, by name: the roots of [`super::closure`], and the
+//! Code that must never freeze in a kernel of Linux 6.1 to 7.2, by name: the roots of [`super::closure`], and the
 //! functions where the closure ends. `x86.rs` and `arm.rs` list the code of one machine.
 //!
 //! A record that matches nothing is an error unless it is optional, so that a renamed function is noticed.

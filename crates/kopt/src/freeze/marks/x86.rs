@@ -20,7 +20,10 @@ pub const MARKS: &[Mark] = &[
     // Code of these sections does not freeze itself. The data that it reads must be present as well.
     needed(Exception, Alone, Section(".entry.text")),
     needed(Exception, Alone, Section(".noinstr.text")),
-    needed(Exception, Alone, Section(".head.text")),
+    // Before paging: `.head.text`, and from Linux 7 on `.init.text`.
+    needed(Early, Alone, Object("arch/x86/kernel/head_32.o")),
+    perhaps(Early, Calls, Function("mk_early_pgtbl_32")),
+    perhaps(Exception, Alone, Section(".head.text")),
     perhaps(Exception, Alone, Section(".cpuidle.text")),
     perhaps(Exception, Alone, Section(".irqentry.text")),
     perhaps(Exception, Alone, Section(".softirqentry.text")),
