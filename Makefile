@@ -37,7 +37,7 @@ help:
 	@echo 'make picture the bar chart of the README, after make demo (docs/footprint.svg)'
 	@echo 'make bench   time and memory of rewriting, compared with ld -r; also ARCH=arm'
 	@echo 'make study-sections   the effect of -fdata-sections and -ffunction-sections (docs/sections.md)'
-	@echo 'make study-kernels    kernels of two versions and three configurations, rewritten and booted (docs/kernels.md)'
+	@echo 'make study-kernels    kernels of three versions and three configurations, rewritten and booted (docs/kernels.md)'
 	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md)'
 	@echo "make table1  the paper's Table I, compared with the web kernel (docs/table1.md)"
 	@echo "make table2  the paper's Tables II and III, compared with freezing by page and by stub (docs/table2.md)"
@@ -166,7 +166,8 @@ study-kernels: build
 	fixtures/kernels/study.sh docs/kernels.md
 
 study-arm: build
-	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-frames arm-virt-data arm-virt-gc arm-virt-smp
+	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-frames arm-virt-data arm-virt-gc arm-virt-smp \
+		arm-virt-7.2
 
 study-scan: build
 	fixtures/bench/study-scan.sh
