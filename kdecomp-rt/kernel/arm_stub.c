@@ -62,11 +62,6 @@ void *kshrink_take_room(void)
 	return kshrink_has_memblock ? kshrink_take_from_window() : kshrink_take_page(false);
 }
 
-void kshrink_give_room_back(void *room)
-{
-	kshrink_give_back_to_window(room);
-}
-
 bool kshrink_map_room(unsigned long address, const void *page)
 {
 	return kshrink_map_as(address, page, 0);

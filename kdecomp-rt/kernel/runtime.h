@@ -188,11 +188,8 @@ void *kshrink_take_room(void);
 /* By stub, releases such a page, which must have no copies. */
 void kshrink_give_room_back(void *room);
 
-/* By stub, returns such a page in the window of addresses for copies (window.c). */
+/* By stub, returns such a page in the window of addresses for copies, if there is one (window.c). */
 void *kshrink_take_from_window(void);
-
-/* By stub, releases a page of the window. */
-void kshrink_give_back_to_window(void *room);
 
 /* By stub, maps a page of the linear mapping in the window, writable and executable. Returns false if it has one. */
 bool kshrink_map_room(unsigned long address, const void *page);

@@ -34,7 +34,7 @@ void *kshrink_take_from_window(void)
 }
 
 /* If there are many already, the page is lost; the window has room for some such pages. */
-void kshrink_give_back_to_window(void *room)
+void kshrink_give_room_back(void *room)
 {
 	u32 i;
 

@@ -59,7 +59,7 @@ void __init kshrink_check_addresses(unsigned long first, unsigned long end)
 		      first, end, VMALLOC_START, VMALLOC_END);
 }
 
-void __init kshrink_add_tables(void)
+void __init kshrink_prepare(void)
 {
 	unsigned long address = (unsigned long)kshrink_mapped & PMD_MASK;
 	pte_t *table = kshrink_page_tables;

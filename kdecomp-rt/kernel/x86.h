@@ -6,8 +6,7 @@
 #include <linux/pgtable.h>
 #include <linux/types.h>
 
-/* Installs the page tables of addresses from `kshrink_mapped` on. */
-void kshrink_add_tables(void);
+#include "runtime.h"
 
 /* Whether kernel text is read-only. */
 bool kshrink_is_strict(void);

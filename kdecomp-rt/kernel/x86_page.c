@@ -20,11 +20,6 @@ void __wrap_exc_page_fault(struct pt_regs *regs, unsigned long error_code);
 void __real_early_fixup_exception(struct pt_regs *regs, int trap);
 void __wrap_early_fixup_exception(struct pt_regs *regs, int trap);
 
-void __init kshrink_prepare(void)
-{
-	kshrink_add_tables();
-}
-
 bool kshrink_map(unsigned long address, const void *page)
 {
 	return kshrink_map_as(address, page,

@@ -42,11 +42,6 @@ bool __init kshrink_is_stub(const u8 *at)
 	return *at == CALL && (unsigned long)at + STUB_SIZE + distance == (unsigned long)kshrink_enter;
 }
 
-void __init kshrink_prepare(void)
-{
-	kshrink_add_tables();
-}
-
 /* Processors detect modified code (Intel SDM, volume 3A, section 12.6). */
 void kshrink_publish(const void *code, size_t size)
 {
@@ -61,11 +56,6 @@ bool kshrink_map_room(unsigned long address, const void *page)
 void *kshrink_take_room(void)
 {
 	return kshrink_take_from_window();
-}
-
-void kshrink_give_room_back(void *room)
-{
-	kshrink_give_back_to_window(room);
 }
 
 void kshrink_seal(unsigned long page)

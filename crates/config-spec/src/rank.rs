@@ -181,9 +181,12 @@ impl Bench<'_> {
             let cache = self.cache_of(candidate, &vmlinux);
             let ranked = match cache.as_ref().filter(|_| self.arguments.resume).and_then(Cache::load) {
                 Some(ranked) => ranked,
-                None => self.rank(candidate)?,
+                None => {
+                    let ranked = self.rank(candidate)?;
+                    cache.iter().for_each(|cache| cache.save(&ranked));
+                    ranked
+                }
             };
-            cache.iter().for_each(|cache| cache.save(&ranked));
             progress.note(ranked.to_string());
             progress.advance(1);
             Ok(ranked)
