@@ -3,9 +3,10 @@ The `switch` that dispatches system calls.
 
 The compiler translates it to a jump table, a tree of comparisons, or both. Instead of recognising these, this module
 interprets the dispatcher once for every number. It follows the blocks as long as the next one is certain, and records
-the edges on the path of each number and the *leaf* at its end, the block that calls a handler.
+the edges on the path of each number and the *leaf* at its end: the block that calls a handler, or the handler itself
+if a branch goes to it (clang: `ja sys_ni_syscall`).
 
-- An edge on the paths of unused numbers only is redirected to the leaf of the default, which calls `sys_ni_syscall`,
+- An edge on the paths of unused numbers only is redirected to a block that calls `sys_ni_syscall`, as the default does,
   if the processor is in the same state there: the same instructions ran, comparisons aside.
 - If only unused numbers reach a leaf, and their paths have no such edge, the leaf calls `sys_ni_syscall` instead.
 */
@@ -41,8 +42,12 @@ pub(super) fn redirect_unused(
     if !is_ni_syscall(graph, ni) {
         return Err("its default does not call sys_ni_syscall");
     }
+    // The block that unused numbers are redirected to, and the state there.
+    let calls_ni = |walk: &&Walk| handler(graph, walk.leaf) == Some(ni);
+    let mut calls_ni = std::iter::once(&default).chain(&walks).filter(calls_ni);
+    let refusal = calls_ni.find_map(|walk| Some((walk.leaf.block()?, walk.state.clone())));
     let mut edges: FxHashMap<Edge, Users> = FxHashMap::default();
-    let mut leaves: FxHashMap<NodeId, bool> = FxHashMap::default();
+    let mut leaves: FxHashMap<Leaf, bool> = FxHashMap::default();
     for (nr, walk) in walks.iter().enumerate() {
         let is_used = used.contains(&(nr as u32));
         for step in &walk.steps {
@@ -54,27 +59,34 @@ pub(super) fn redirect_unused(
         }
         *leaves.entry(walk.leaf).or_default() |= is_used;
     }
-    let same_state = |users: &Users| users.states.iter().all(|state| *state == default.state);
+    let same_state = |users: &Users, state: &History| users.states.iter().all(|one| one == state);
 
     let mut outcome = Outcome { redirected: 0, stuck: Vec::new() };
     let mut redirected: FxHashSet<Edge> = FxHashSet::default();
     for (nr, walk) in walks.iter().enumerate() {
-        if used.contains(&(nr as u32)) || walk.leaf == default.leaf {
+        let is_refused = walk.leaf == default.leaf || walk.leaf.block() == refusal.as_ref().map(|to| to.0);
+        if used.contains(&(nr as u32)) || is_refused {
             continue;
         }
-        let cut = walk.steps.iter().find(|step| !edges[&step.edge].used && same_state(&edges[&step.edge]));
-        if let Some(step) = cut {
-            if redirected.insert(step.edge) {
-                redirect(graph, step.edge, default.leaf);
-                outcome.redirected += 1;
+        let cut = refusal.as_ref().and_then(|(to, state)| {
+            let is_cut = |users: &Users| !users.used && same_state(users, state);
+            Some((walk.steps.iter().find(|step| is_cut(&edges[&step.edge]))?.edge, *to))
+        });
+        match (cut, walk.leaf, handler(graph, walk.leaf)) {
+            (Some((edge, to)), ..) => {
+                if redirected.insert(edge) {
+                    redirect(graph, edge, to);
+                    outcome.redirected += 1;
+                }
             }
-        } else if handler(graph, walk.leaf).is_some() && !leaves[&walk.leaf] {
-            if handler(graph, walk.leaf) != Some(ni) {
-                set_handler(graph, walk.leaf, ni);
-                outcome.redirected += 1;
+            (None, Leaf::Block(leaf), Some(to)) if !leaves[&walk.leaf] => {
+                if to != ni {
+                    set_handler(graph, leaf, ni);
+                    outcome.redirected += 1;
+                }
             }
-        } else {
-            outcome.stuck.push(nr as u32);
+            (None, _, Some(to)) if to == ni => {}
+            _ => outcome.stuck.push(nr as u32),
         }
     }
     Ok(outcome)
@@ -109,10 +121,28 @@ struct Step {
     state: History,
 }
 
+/// The end of a path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Leaf {
+    /// A block of the dispatcher.
+    Block(NodeId),
+    /// A handler: a branch goes to it.
+    Handler(Target),
+}
+
+impl Leaf {
+    fn block(self) -> Option<NodeId> {
+        match self {
+            Leaf::Block(block) => Some(block),
+            Leaf::Handler(_) => None,
+        }
+    }
+}
+
 /// The path of one number through the dispatcher.
 struct Walk {
     steps: Vec<Step>,
-    leaf: NodeId,
+    leaf: Leaf,
     /// The state on entry to the leaf.
     state: History,
 }
@@ -125,10 +155,9 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
         state.set_register(number, ValueSet::number(nr.into()));
     }
     let mut walker = Walker { isa, shared, names, state, history: Vec::new() };
-    let mut walk = Walk { steps: Vec::new(), leaf: entry, state: Vec::new() };
+    let mut walk = Walk { steps: Vec::new(), leaf: Leaf::Block(entry), state: Vec::new() };
     let mut seen: FxHashSet<NodeId> = FxHashSet::default();
-    while seen.insert(walk.leaf) {
-        let node = walk.leaf;
+    while let Some(node) = walk.leaf.block().filter(|&node| seen.insert(node)) {
         let before = walker.history.clone();
         let next = walker.block(graph, node, node == entry);
         match next {
@@ -156,11 +185,11 @@ struct Walker<'i> {
 
 impl Walker<'_> {
     /// Interprets a block; `None` if it is a leaf.
-    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Successor, NodeId)> {
+    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Successor, Leaf)> {
         let block = graph.block(node)?;
         if let Terminator::Patched { next } = block.end {
             // The call of the function tracer at the entry preserves all registers.
-            return next.filter(|_| entry).map(|next| (Successor::Only, next));
+            return next.filter(|_| entry).map(|next| (Successor::Only, Leaf::Block(next)));
         }
         for (number, instruction) in graph.instructions(node)?.iter().enumerate() {
             self.instruction(instruction, Site { block: node.0, number: number as u32 });
@@ -169,15 +198,14 @@ impl Walker<'_> {
             |to: NodeId| graph.block(to).is_some_and(|other| other.function == block.function);
         let to = |dest: &Dest| graph.resolve_node(dest.target).filter(|&to| same_function(to));
         match &block.end {
-            Terminator::FallThrough(next) => Some((Successor::Only, *next)),
-            Terminator::Jump(dest) => to(dest).map(|to| (Successor::Only, to)),
+            Terminator::FallThrough(next) => Some((Successor::Only, Leaf::Block(*next))),
+            Terminator::Jump(dest) => to(dest).map(|to| (Successor::Only, Leaf::Block(to))),
             Terminator::Branch { branch, taken, next } => {
-                let holds = self.state.holds(self.isa.condition(*branch), &self.names)?;
-                if holds {
-                    to(taken).map(|to| (Successor::Taken, to))
-                } else {
-                    Some((Successor::Next, *next))
+                if !self.state.holds(self.isa.condition(*branch), &self.names)? {
+                    return Some((Successor::Next, Leaf::Block(*next)));
                 }
+                let handler = || (taken.offset == 0).then_some(Leaf::Handler(taken.target));
+                Some((Successor::Taken, to(taken).map(Leaf::Block).or_else(handler)?))
             }
             Terminator::Switch(table) => {
                 // A slot that another jump uses too cannot be redirected for this jump alone.
@@ -187,7 +215,7 @@ impl Walker<'_> {
                 let slots = graph.slots(*table);
                 let slot = self.slot(graph, node)?;
                 let to = graph.resolve_node(slots.get(slot as usize)?.target)?;
-                Some((Successor::Slot(slot), to))
+                Some((Successor::Slot(slot), Leaf::Block(to)))
             }
             _ => None,
         }
@@ -224,7 +252,11 @@ pub(super) fn handler_of(
 }
 
 /// The handler that a leaf calls or jumps to.
-fn handler(graph: &Graph, leaf: NodeId) -> Option<Target> {
+fn handler(graph: &Graph, leaf: Leaf) -> Option<Target> {
+    let leaf = match leaf {
+        Leaf::Block(leaf) => leaf,
+        Leaf::Handler(target) => return Some(target),
+    };
     match &graph.block(leaf)?.end {
         Terminator::Jump(dest) if dest.offset == 0 => Some(dest.target),
         Terminator::Call { .. } => graph.callee(leaf).map(|callee| callee.target),
