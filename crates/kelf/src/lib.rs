@@ -41,6 +41,7 @@ mod lines;
 mod memory;
 mod resolve;
 mod segments;
+mod source;
 
 pub use addend::put as put_field;
 pub use attributes::{ATTRIBUTES, Attributes, merge as merge_attributes};
@@ -60,3 +61,4 @@ pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};
 pub use program::{Definition, Global, Input, Program, Resolved};
 pub use reloc::{Reloc, RelocClass};
 pub use size::{SizeTable, is_given_back};
+pub use source::SourceTree;

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use kshrink_tests::elf::globals;
-use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run};
+use kshrink_tests::{Kernel, KernelTest, Outcome, RewrittenKernel, Run};
 use serde_json::{Value, json};
 
 use super::{busybox_plan, html, link_build};
@@ -155,6 +155,9 @@ fn in_init_data(frozen: &RewrittenKernel) {
 fn all_that_may_freeze_thaws_in_linux_7_2() {
     KernelTest::check("all_that_may_freeze_thaws_in_linux_7_2", |test| {
         let kernel = test.kernel("web-i386-7.2");
+        // The source of this version has all names.
+        let outcome = plan_of_another_version(test, &kernel, "7.99.0");
+        assert_eq!(outcome.status, Some(0), "{outcome}");
         let frozen = everything(test, &kernel, "page", &PASSES);
         assert!(
             frozen.cut("footprint") > 40.0,
@@ -399,6 +402,28 @@ fn is_refused(name: &str, mechanism: &str, complaint: &str) {
         assert!(console.contains("SCENARIO frozen: PASS"), "{console}");
         assert_eq!(number(&console, "kshrink", "refused"), 20);
         assert_eq!(number(&console, "kshrink", "thawed"), 0);
+    });
+}
+
+/// Makes a copy of a build that claims another version, and plans what freezes in it.
+fn plan_of_another_version(test: &mut KernelTest<'_>, kernel: &Kernel, version: &str) -> Outcome {
+    link_build(test.chain, &kernel.build, "another");
+    let release = test.chain.dir().join("another/include/config/kernel.release");
+    fs::remove_file(&release).expect("a link");
+    fs::write(release, version).expect("another version");
+    test.chain.attempt(Run::kshrink("frozen-pack").arg("plan").arg("another/vmlinux").arg("--everything"))
+}
+
+/// A function that must not freeze may have another name in a newer kernel. The source of Linux 6.12 lacks some names
+/// of Linux 7.2.
+#[test]
+fn kernels_without_a_known_name_are_not_frozen() {
+    KernelTest::check("kernels_without_a_known_name_are_not_frozen", |test| {
+        let kernel = test.kernel("web-i386");
+        let outcome = plan_of_another_version(test, &kernel, "7.99.0");
+        assert_eq!(outcome.status, Some(2), "{outcome}");
+        let refusal = "has no bio_add_vmalloc_chunk, free_frozen_pages, which must not freeze";
+        assert!(outcome.stderr.contains(refusal), "{outcome}");
     });
 }
 

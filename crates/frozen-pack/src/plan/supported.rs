@@ -1,7 +1,8 @@
 //! The kernels that can be frozen. This is checked before any work, when planning and again when the plan is applied.
 
 use kcli::Failure;
-use kelf::{KernelBuild, Machine};
+use kelf::{KernelBuild, Machine, SourceTree};
+use kopt::freeze::marks::names;
 use kplan::Mechanism;
 
 /// A kernel option that prevents freezing.
@@ -57,7 +58,7 @@ const NEEDED_ON_ARM: [(&str, Option<Mechanism>, &str); 3] = [
 /// ones.
 ///
 /// # Errors
-/// Bad input that names the option to change.
+/// Bad input that names the option to change, or the functions that a newer kernel lacks.
 pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
     if !matches!(build.machine, Machine::I386 | Machine::Arm) {
@@ -76,9 +77,28 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     }
     let is_one = |obstacle: &&Obstacle| applies(obstacle.of) && build.is_enabled(obstacle.option);
     match OBSTACLES.iter().find(is_one) {
-        None => Ok(()),
+        None => check_names(build),
         Some(Obstacle { option, why, .. }) => Err(Failure::bad_input(format!(
             "{file}: cannot freeze a kernel with {option}: {why}; build it without that option"
         ))),
     }
+}
+
+/// Refuses a kernel that is newer than the known names of code that must not freeze, if its source lacks one of them.
+fn check_names(build: &KernelBuild) -> Result<(), Failure> {
+    let Some(version) = build.version.filter(|version| *version > names::KNOWN) else { return Ok(()) };
+    let source = SourceTree::of(build).map_err(Failure::of)?.dir;
+    let lacking = names::lacking(&source, build.machine)
+        .map_err(|error| Failure::job(format!("{}: cannot read it: {error}", source.display())))?;
+    if lacking.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::bad_input(format!(
+        "{}: cannot freeze a kernel of Linux {version}: {} has no {}, which must not freeze, so it may have another \
+         name; expected the names of Linux {}; do not freeze this kernel",
+        build.vmlinux.display(),
+        source.display(),
+        lacking.join(", "),
+        names::KNOWN
+    )))
 }

@@ -1,9 +1,11 @@
 //! Code that must never freeze in a kernel of Linux 6.1 to 7.2, by name: the roots of [`super::closure`], and the
 //! functions where the closure ends. `x86.rs` and `arm.rs` list the code of one machine.
 //!
-//! A record that matches nothing is an error unless it is optional, so that a renamed function is noticed.
+//! A record that matches nothing is an error unless it is optional, so that a renamed function is noticed. Optional
+//! names of a newer kernel are looked up in its source ([`names`]).
 
 mod arm;
+pub mod names;
 mod x86;
 
 use kelf::Machine;
@@ -195,13 +197,13 @@ const COMMON_STOPS: &[Stop] = &[
         why: "a thaw allocates without reclaim; an allocation that reclaims holds no lock of the allocator meanwhile",
     },
     Stop {
-        function: "warn_alloc|bad_page|dump_page|__dump_page|print_bad_page|show_mem|__show_mem|warn_alloc_show_mem",
+        function: "warn_alloc|bad_page|dump_page|__dump_page|show_mem|__show_mem|warn_alloc_show_mem",
         why: "it reports a defect that already occurred, and a thaw allocates with __GFP_NOWARN",
     },
     Stop {
         function: "panic|vpanic|nmi_panic|die|oops_begin|oops_end|make_task_dead|do_exit|dump_stack|dump_stack_lvl\
                    |show_regs|__warn|__warn_printk|warn_slowpath_fmt|report_bug|__stack_chk_fail|fortify_panic\
-                   |__fortify_panic|fortify_report|__fortify_report|add_taint|print_tainted|handle_bug",
+                   |__fortify_panic|__fortify_report|add_taint|print_tainted|handle_bug",
         why: "the kernel is about to stop, or reports a defect of its own",
     },
     Stop {
