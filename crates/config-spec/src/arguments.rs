@@ -166,7 +166,8 @@ pub struct RankArguments {
     #[arg(long)]
     pub resume: bool,
 
-    /// A variable for make, such as KCFLAGS=-g; ARCH and CROSS_COMPILE are found from the build
+    /// A variable for make, such as KCFLAGS=-g; ARCH, CROSS_COMPILE, LLVM and CC are found from the
+    /// build
     #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
     pub make: Vec<String>,
 
@@ -239,7 +240,8 @@ pub struct TryArguments {
     #[arg(long, value_name = "COMMAND")]
     pub test: String,
 
-    /// A variable for make, such as KCFLAGS=-g; ARCH and CROSS_COMPILE are found from the build
+    /// A variable for make, such as KCFLAGS=-g; ARCH, CROSS_COMPILE, LLVM and CC are found from the
+    /// build
     #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
     pub make: Vec<String>,
 }

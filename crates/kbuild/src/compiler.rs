@@ -51,10 +51,9 @@ impl KernelCompiler {
         Ok(KernelCompiler { dir: build.dir.clone(), words: for_own_files(words) })
     }
 
-    /// Returns what precedes `gcc` in the compiler's name, as make's variable CROSS_COMPILE has it; `None` for the
-    /// compiler of this machine, and for others.
-    pub(crate) fn prefix(&self) -> Option<&str> {
-        cross_compile(&self.words[0])
+    /// The compiler, as Kbuild called it.
+    pub(crate) fn program(&self) -> &str {
+        &self.words[0]
     }
 
     /// Compiles units that include headers, all with further flags. Returns objects with names for messages.
@@ -113,11 +112,6 @@ impl KernelCompiler {
     }
 }
 
-/// Returns the part of a compiler's name before `gcc`; `None` for the compiler of this machine, and for others.
-fn cross_compile(compiler: &str) -> Option<&str> {
-    compiler.strip_suffix("gcc").filter(|prefix| prefix.ends_with('-'))
-}
-
 /// Returns the compiler and its arguments in what Kbuild records in `.NAME.o.cmd`, without the names of outputs:
 /// `savedcmd_init/main.o := gcc -Wp,-MMD,init/.main.o.d … -c -o init/main.o …/init/main.c ; …`.
 pub fn recorded_command(text: &str) -> Option<Vec<String>> {
@@ -146,15 +140,4 @@ fn for_own_files(words: Vec<String>) -> Vec<String> {
         false => word,
     };
     words.into_iter().filter(is_kept).map(own).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefix_of_a_cross_compiler() {
-        assert_eq!(cross_compile("arm-linux-gnueabihf-gcc"), Some("arm-linux-gnueabihf-"));
-        assert!(cross_compile("gcc").is_none() && cross_compile("clang").is_none());
-    }
 }

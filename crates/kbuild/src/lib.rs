@@ -9,6 +9,7 @@ mod compiler;
 mod copy;
 mod make;
 mod output;
+mod toolchain;
 
 pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit, recorded_command};
 pub use copy::{BuildCopy, Content};

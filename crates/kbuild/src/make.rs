@@ -12,8 +12,8 @@ use kelf::archive::{Archive, MemberContent};
 use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
-use crate::compiler::KernelCompiler;
 use crate::copy::{BuildCopy, Content};
+use crate::toolchain;
 
 /// Environment variables that would change make's directory or output. A build that runs this command exports some of
 /// them.
@@ -45,8 +45,7 @@ pub struct Make<'b> {
 }
 
 impl<'b> Make<'b> {
-    /// Prepares calls of make with the user's `variables`. The prefix of the recorded compiler is the variable
-    /// CROSS_COMPILE.
+    /// Prepares calls of make with the user's `variables`, and with those that select the recorded compiler.
     ///
     /// # Errors
     /// If an archive of the build cannot be read.
@@ -56,11 +55,7 @@ impl<'b> Make<'b> {
         copy: BuildCopy,
     ) -> Result<Make<'b>, Failure> {
         let mut recorded = recorded_identity(&build.dir);
-        // With CC=PREFIXgcc alone, the other tools have no prefix.
-        let compiler = KernelCompiler::of(build).ok();
-        let prefix = compiler.as_ref().and_then(KernelCompiler::prefix);
-        let prefix = prefix.filter(|prefix| archived_by(&build.dir, &build.archive, &format!("{prefix}ar")));
-        recorded.extend(prefix.map(|prefix| ("CROSS_COMPILE", prefix.to_owned())));
+        recorded.extend(toolchain::recorded(build));
         let inputs = match copy.content {
             Content::Link => inputs(build)?,
             Content::Everything => FxHashSet::default(),
@@ -238,16 +233,6 @@ fn recorded_identity(dir: &Path) -> Vec<(&'static str, String)> {
     identity
 }
 
-/// Whether a program of this name made the archive that is linked whole, according to its record. From Linux 7 on, that
-/// archive may be a copy of `built-in.a`, which has a record of its own.
-fn archived_by(dir: &Path, archive: &Path, program: &str) -> bool {
-    let name = archive.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    [name, "built-in.a"].iter().any(|name| {
-        let record = fs::read_to_string(dir.join(format!(".{name}.cmd"))).unwrap_or_default();
-        record.split_whitespace().any(|word| word == program)
-    })
-}
-
 /// Runs a command that has to succeed. `what` describes it.
 ///
 /// # Errors
@@ -280,21 +265,6 @@ pub fn parse_variable(argument: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn program_of_an_archive_is_in_its_record_or_that_of_its_origin() {
-        let dir = tempfile::tempdir().unwrap();
-        let archived_by = |program: &str| archived_by(dir.path(), Path::new("vmlinux.a"), program);
-        let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
-        assert!(!archived_by("arm-linux-ar"));
-        write(".vmlinux.a.cmd", "savedcmd_vmlinux.a := cat built-in-fixup.a > vmlinux.a\n");
-        assert!(!archived_by("arm-linux-ar"));
-        write(
-            ".built-in.a.cmd",
-            "savedcmd_built-in.a := rm -f built-in.a;  arm-linux-ar cDPrST built-in.a x.a\n",
-        );
-        assert!(archived_by("arm-linux-ar") && !archived_by("ar"));
-    }
 
     #[test]
     fn make_takes_variables_alone() {
