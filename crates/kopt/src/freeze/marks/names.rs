@@ -26,6 +26,7 @@ const ONLY_X86: &[&str] = &["__phys_addr", "slow_virt_to_phys"];
 const DIRECTORIES: &[&str] = &[
     "block",
     "drivers/base",
+    "drivers/clocksource",
     "drivers/firmware",
     "drivers/spi",
     "drivers/tty",
