@@ -193,7 +193,7 @@ impl Summaries {
     ) -> Summaries {
         let summaries = Summaries::by_convention(program, machine, Arc::new(memory), remembered);
         let found = summaries.found.iter().flatten();
-        match (machine.convention, found.fold(0, |all, found| all | found.takes)) {
+        let summaries = match (machine.convention, found.fold(0, |all, found| all | found.takes)) {
             (None, _) | (_, 0) => summaries,
             (Some(convention), taken) => {
                 let convention = Convention {
@@ -204,7 +204,10 @@ impl Summaries {
                 let machine = Machine { convention: Some(convention), ..machine };
                 Summaries::by_convention(program, machine, summaries.memory, remembered)
             }
-        }
+        };
+        // The next analysis begins with the first convention again.
+        remembered.finish();
+        summaries
     }
 
     /// Summarises the functions of a program whose convention is final.
@@ -254,7 +257,6 @@ impl Summaries {
                 }
             }
         }
-        remembered.finish();
         summaries
     }
 
