@@ -89,7 +89,15 @@ pub fn read(
     }
     let mut is_counted = vec![false; map.blocks.len()];
     let mut has_run = vec![false; map.blocks.len()];
-    for (&block, &value) in blocks.iter().zip(&bytes) {
+    for (number, (&block, &value)) in blocks.iter().zip(&bytes).enumerate() {
+        let Some(block) = block else {
+            if value == 0 {
+                continue;
+            }
+            let problem =
+                format!("counter {number} of {map_path} is set, but its block was dropped by the link");
+            return Err(Error::OtherKernel { name, kernel: kernel.path.clone(), problem });
+        };
         is_counted[block] = true;
         has_run[block] = value != 0;
         dump.set += u64::from(value);

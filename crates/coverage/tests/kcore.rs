@@ -70,6 +70,19 @@ fn dumps_that_do_not_fit_are_refused() {
     assert_eq!(kcore("vmlinux", &["raw", "--base", "x"]).status.code(), Some(2));
 }
 
+/// The linker has dropped the code of a counter, so it can only be 0.
+#[test]
+fn counters_of_dropped_code_are_not_set() {
+    let traced = Traced::new();
+    let kcore = |counters: &str| {
+        traced.write("blocks.json", BLOCKS.replace("[1, 4, 2]", counters));
+        traced.coverage(&["kcore", "vmlinux", "--blocks", "blocks.json", "dump"])
+    };
+    assert_eq!(functions(&plan(&kcore("[1, null, 2]"))), RAN);
+    let problem = "counter 2 of blocks.json is set, but its block was dropped by the link";
+    refused(&kcore("[1, 4, null]"), 2, &format!("dump: of another kernel than vmlinux: {problem}"));
+}
+
 #[test]
 fn counters_that_are_none_are_refused() {
     let traced = Traced::new();

@@ -125,8 +125,8 @@ impl From<Block> for [u64; 5] {
 pub struct Counters {
     /// The symbol at the array's first byte.
     pub symbol: String,
-    /// The block of each byte, as an index into [`BlockMap::blocks`].
-    pub blocks: Vec<usize>,
+    /// The block of each byte, as an index into [`BlockMap::blocks`]; `None` for a block that the link has dropped.
+    pub blocks: Vec<Option<usize>>,
 }
 
 impl BlockMap {
@@ -267,7 +267,9 @@ impl TryFrom<UncheckedBlockMap> for BlockMap {
                 ));
             }
         }
-        if let Some(block) = counters.iter().flat_map(|c| &c.blocks).find(|&&block| block >= blocks.len()) {
+        if let Some(block) =
+            counters.iter().flat_map(|c| c.blocks.iter().flatten()).find(|&&block| block >= blocks.len())
+        {
             return Err(format!("a counter refers to block {block}, but there are {} blocks", blocks.len()));
         }
         let damaged = merged.iter().position(|block| {

@@ -7,18 +7,22 @@ use kcfg::index::{FunctionId, InputId, NodeId};
 use kcfg::lower::PlacedCode;
 use kcli::Failure;
 use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock, MovedInstruction};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without an address
-/// is excluded. If several sections run at the same address (the vectors of ARM kernels, one of which is chosen at
+/// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without an address,
+/// which the link has dropped (`--gc-sections`), is excluded. If several sections run at the same address (the vectors of ARM kernels, one of which is chosen at
 /// boot), the first is used, as in [`kelf::Functions`].
 pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<BlockMap, Failure> {
     let mut functions = OriginalFunctions::of(graph);
     let mut map = BlockMap::default();
     let mut nodes = Vec::new();
+    let mut dropped = FxHashSet::default();
     let mut first_at = FxHashMap::default();
     for placed in code {
-        let Some(base) = bases[placed.section.get()] else { continue };
+        let Some(base) = bases[placed.section.get()] else {
+            dropped.insert(placed.node);
+            continue;
+        };
         if placed.size > 0 && *first_at.entry(base).or_insert(placed.section) != placed.section {
             continue;
         }
@@ -49,19 +53,26 @@ pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<
     let (blocks, nodes): (Vec<Block>, Vec<NodeId>) =
         order.into_iter().map(|i| (map.blocks[i], nodes[i])).unzip();
     map.blocks = blocks;
-    map.counters = counters(graph, &nodes)?;
+    map.counters = counters(graph, &nodes, &dropped)?;
     Ok(map)
 }
 
-/// Returns the block of each counter of an instrumented kernel.
-fn counters(graph: &Graph, nodes: &[NodeId]) -> Result<Option<Counters>, Failure> {
+/// Returns the block of each counter of an instrumented kernel. `dropped` is the code that the link has dropped.
+fn counters(
+    graph: &Graph,
+    nodes: &[NodeId],
+    dropped: &FxHashSet<NodeId>,
+) -> Result<Option<Counters>, Failure> {
     let Some(counted) = &graph.counters else { return Ok(None) };
     let blocks: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
     let symbol = graph.symbols[counted.symbol.get()].name.clone();
-    let index = |&node: &NodeId| {
-        let index = blocks.get(&node).copied();
-        let name = || graph.name_of(node);
-        index.ok_or_else(|| Failure::job(format!("{}: the link's address for it is not known", name())))
+    let index = |node: &NodeId| match blocks.get(node) {
+        Some(&index) => Ok(Some(index)),
+        None if dropped.contains(node) => Ok(None),
+        None => {
+            let name = graph.name_of(*node);
+            Err(Failure::job(format!("{name}: the link's address for it is not known")))
+        }
     };
     Ok(Some(Counters { symbol, blocks: counted.blocks.iter().map(index).collect::<Result<_, _>>()? }))
 }
