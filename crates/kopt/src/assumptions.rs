@@ -325,9 +325,10 @@ pub const ALL: &[Assumption] = &[
     Assumption {
         name: "roots-of-the-closure-are-listed",
         says: "Code that runs before a frozen page can be thawed, or during a thaw, is listed by name for Linux 6.1 \
-               and 6.12, or the listed code reaches it through calls and through pointers in the data that it uses.",
+               to 7.2, or the listed code reaches it through calls and through pointers in the data that it uses. A \
+               newer kernel whose source lacks a name is not frozen.",
         applied_in: "crates/kopt/src/freeze/marks/mod.rs",
-        guards: &[FREEZE, FREEZE_ON_ARM],
+        guards: &[FREEZE, FREEZE_ON_ARM, NAMES],
         applies: |graph, reports| is_kernel(graph) && reports.iter().any(freezes),
     },
     Assumption {
@@ -439,6 +440,7 @@ pub const ALL: &[Assumption] = &[
 ];
 
 const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
+const NAMES: &str = "tests/tests/kernels/frozen.rs: kernels_without_a_known_name_are_not_frozen";
 const FREEZE_ON_ARM: &str = "crates/kopt/tests/filetests_arm/main.rs: freeze";
 
 const DATA_CUTS: &str =

@@ -131,6 +131,7 @@ impl Closure {
             edges: &edges,
             pins: vec![None; graph.nodes.len()],
             worklist: VecDeque::new(),
+            roots: FxHashSet::default(),
             cuts: FxHashSet::default(),
             stops: FxHashSet::default(),
             variables: &variables,
@@ -166,6 +167,7 @@ struct Search<'g> {
     pins: Vec<Option<Pin>>,
     /// Code whose edges are still to be followed, and the reason.
     worklist: VecDeque<(NodeId, Reason)>,
+    roots: FxHashSet<NodeId>,
     /// Blocks at which a root ends ([`Reach::UpTo`]).
     cuts: FxHashSet<NodeId>,
     /// Functions that the search does not enter.
@@ -176,14 +178,21 @@ struct Search<'g> {
 }
 
 impl Search<'_> {
-    /// Pins one node. Returns whether it was not pinned before.
+    /// Pins one node. Returns whether it was not pinned before. A node that is pinned for its place, and not a root, also
+    /// gets the node from which the search first reached it.
     fn pin(&mut self, node: NodeId, reason: Reason, from: Option<NodeId>) -> bool {
-        let pin = &mut self.pins[node.get()];
-        let free = pin.is_none();
-        if free {
-            *pin = Some(Pin { reason, from });
+        match &mut self.pins[node.get()] {
+            Some(pin) => {
+                if pin.from.is_none() && !self.roots.contains(&node) {
+                    pin.from = from;
+                }
+                false
+            }
+            free => {
+                *free = Some(Pin { reason, from });
+                true
+            }
         }
-        free
     }
 
     /// Pins the nodes that never freeze in any program.
@@ -236,6 +245,7 @@ impl Search<'_> {
             if found.is_empty() && (!mark.optional || is_there) {
                 unmatched.push(mark.what.name());
             }
+            self.roots.extend(&found);
             for root in found {
                 self.pin(root, mark.reason, None);
                 if mark.reach != Reach::Alone {

@@ -42,6 +42,7 @@ pub const MARKS: &[Mark] = &[
     // A starting processor has no exception stacks before `cpu_init`. A stopping one finally has its caches off, when
     // no lock can be taken.
     perhaps(Power, Alone, Function("secondary_start_kernel")),
+    perhaps(Power, Alone, Function("idle_task_exit")),
     perhaps(Power, Calls, Function("secondary_biglittle_init|enter_lazy_tlb|cpu_init|arch_cpu_idle_dead")),
     perhaps(Power, Calls, OperationsOf("__cpu_method_of_table|.arch.info.init|.init.arch.info")),
     perhaps(Power, Calls, GivenTo("cpu_suspend")),
@@ -59,7 +60,17 @@ pub const MARKS: &[Mark] = &[
 ];
 
 /// Where the closure ends.
-pub const STOPS: &[Stop] = &[Stop {
-    function: "do_DataAbort|do_PrefetchAbort",
-    why: "the kernel's own handlers run after those of the runtime; they are pinned alone, above",
-}];
+pub const STOPS: &[Stop] = &[
+    Stop {
+        function: "do_DataAbort|do_PrefetchAbort",
+        why: "the kernel's own handlers run after those of the runtime; they are pinned alone, above",
+    },
+    Stop {
+        function: "secondary_start_kernel",
+        why: "a stopped processor starts again there; it is pinned alone, above, with what it needs before it can thaw",
+    },
+    Stop {
+        function: "idle_task_exit",
+        why: "a processor that stops runs it while its caches are on; it calls only code that is pinned, above",
+    },
+];

@@ -197,6 +197,12 @@ const COMMON_STOPS: &[Stop] = &[
         why: "a thaw allocates without reclaim; an allocation that reclaims holds no lock of the allocator meanwhile",
     },
     Stop {
+        function: "__memcg_kmem_charge_page|__memcg_kmem_uncharge_page|__memcg_slab_post_alloc_hook\
+                   |__memcg_slab_free_hook|__mem_cgroup_uncharge|__mem_cgroup_uncharge_folios",
+        why: "a thaw allocates without __GFP_ACCOUNT; what charges memory to a group, or takes it back, holds no lock of \
+              the allocator, and before there are tasks there is no group",
+    },
+    Stop {
         function: "warn_alloc|bad_page|dump_page|__dump_page|show_mem|__show_mem|warn_alloc_show_mem",
         why: "it reports a defect that already occurred, and a thaw allocates with __GFP_NOWARN",
     },
