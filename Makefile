@@ -3,7 +3,7 @@
 # make test   all lints and tests
 # make help   all targets
 
-.PHONY: help demo demo-kernel check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory study-options pages pages-arm64 clean
+.PHONY: help demo demo-kernel check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-compilers study-openwrt study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory study-options pages pages-arm64 clean
 
 PREFIX = /usr/local
 # Where cargo builds.
@@ -37,13 +37,15 @@ help:
 	@echo 'make picture the bar chart of the README, after make demo (docs/footprint.svg)'
 	@echo 'make bench   time and memory of rewriting, compared with ld -r; also ARCH=arm'
 	@echo 'make study-sections   the effect of -fdata-sections and -ffunction-sections (docs/sections.md)'
-	@echo 'make study-kernels    kernels of three versions and three configurations, rewritten and booted (docs/kernels.md)'
+	@echo 'make study-kernels    kernels of three versions and three configurations, rewritten and booted (docs/i386-kernels.md)'
+	@echo 'make study-compilers  kernels of three versions, built by three compilers for two machines, rewritten and booted (docs/kernels.md)'
 	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md)'
 	@echo "make table1  the paper's Table I, compared with the web kernel (docs/table1.md)"
 	@echo "make table2  the paper's Tables II and III, compared with freezing by page and by stub (docs/table2.md)"
 	@echo 'make bench-scan   time and memory of scanning programs'
 	@echo 'make bench-pack   code and read-only data of the demo kernel, packed page by page with each coder; also ARCH=arm'
 	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, with frame pointers, -fdata-sections, --gc-sections, and modules (docs/arm-kernels.md)'
+	@echo "make study-openwrt  a router's kernel with modules, shrunk and frozen, half an hour (docs/openwrt-kernel.md)"
 	@echo 'make study-scan   system calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   plans of programs, compared with observed system calls (docs/scan-programs.md)'
 	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
@@ -163,7 +165,13 @@ study-sections: build
 	fixtures/bench/sections.sh
 
 study-kernels: build
-	fixtures/kernels/study.sh docs/kernels.md
+	fixtures/kernels/study.sh docs/i386-kernels.md
+
+study-compilers: build
+	fixtures/kernels/compilers.sh docs/kernels.md
+
+study-openwrt: build
+	fixtures/kernels/openwrt.sh docs/openwrt-kernel.md
 
 study-arm: build
 	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-frames arm-virt-data arm-virt-gc arm-virt-smp \

@@ -56,7 +56,7 @@ fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, cut: f64) {
 /// Checks that a kernel rewritten without a pass has the same sizes, and boots.
 fn stays_the_same(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario) {
     let same = test.rewritten(kernel, "same", "", &[&["--passes", "none"], &MAKE[..]].concat());
-    // Members of libraries move, with other gaps between them (docs/kernels.md).
+    // Members of libraries move, with other gaps between them (docs/i386-kernels.md).
     let (before, after) = (same.size("before", "text"), same.size("after", "text"));
     assert!(before.abs_diff(after) <= 64, "{before} bytes of text, then {after}");
     for column in ["data", "init_text", "init_data"] {

@@ -125,8 +125,24 @@ fn web_kernel_of_linux_7_2_shrinks_and_serves() {
     });
 }
 
+#[test]
+#[ignore = "builds one more kernel"]
+fn web_kernel_of_clang_shrinks_and_serves() {
+    KernelTest::check("web_kernel_of_clang_shrinks_and_serves", |test| {
+        stays_the_same_or_shrinks(test, "web-i386-clang19", 0, 14.0);
+    });
+}
+
+#[test]
+#[ignore = "builds one more kernel"]
+fn web_kernel_of_gcc_16_shrinks_and_serves() {
+    KernelTest::check("web_kernel_of_gcc_16_shrinks_and_serves", |test| {
+        stays_the_same_or_shrinks(test, "web-i386-gcc16", 64, 14.0);
+    });
+}
+
 /// Rewrites a kernel twice, and checks that both results serve. Without passes, only gaps in its data change
-/// (docs/kernels.md), by up to `gaps` bytes. For BusyBox, the footprint falls by at least `cut` per cent.
+/// (docs/i386-kernels.md), by up to `gaps` bytes. For BusyBox, the footprint falls by at least `cut` per cent.
 fn stays_the_same_or_shrinks(test: &mut KernelTest<'_>, name: &str, gaps: u64, cut: f64) {
     let kernel = test.kernel(name);
     let scenario = test.web();

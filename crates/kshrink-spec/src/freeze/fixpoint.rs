@@ -25,8 +25,10 @@ const PATIENT_LINKS: usize = 4;
 /// Maximum number of links.
 const MOST_LINKS: usize = 8;
 
-/// Bytes of room that may stay empty: changed addresses change the packed size by less.
+/// Bytes of room that may stay empty, at least, and as a part of the packed bytes: changed addresses change the packed
+/// size by less.
 const SLACK: usize = 256;
+const SLACK_PART: usize = 2048;
 
 /// The result of freezing.
 pub struct Frozen {
@@ -108,8 +110,9 @@ pub fn link(
         let bytes = packed.write().map_err(Failure::job)?;
         phases.next("relink");
         let empty = room.checked_sub(bytes.len());
-        if empty.is_none_or(|empty| empty > SLACK && links < PATIENT_LINKS) {
-            room = (bytes.len() + SLACK / 2).next_multiple_of(4);
+        let slack = SLACK.max(bytes.len() / SLACK_PART);
+        if empty.is_none_or(|empty| empty > slack && links < PATIENT_LINKS) {
+            room = (bytes.len() + slack / 2).next_multiple_of(4);
             continue;
         }
         let boot_pages = image::boot_pages(&pieces, &layout);
