@@ -32,7 +32,10 @@ fn variables(compiler: &str, archiver: &str) -> Vec<(&'static str, String)> {
             format!("{dir}clang{suffix}")
         }
         None => {
+            // AR may be another program, such as gcc-ar.
             let prefix = archiver.strip_suffix("ar").unwrap_or_default();
+            let is_prefix = prefix.ends_with(['-', '/']) && !prefix.ends_with("gcc-");
+            let prefix = if is_prefix { prefix } else { "" };
             if !prefix.is_empty() {
                 variables.push(("CROSS_COMPILE", prefix.to_owned()));
             }
@@ -95,6 +98,8 @@ mod tests {
             ("/opt/bin/arm-linux-gcc", "/opt/bin/arm-linux-ar", "CROSS_COMPILE=/opt/bin/arm-linux-"),
             ("arm-linux-gcc", "ar", "CC=arm-linux-gcc"),
             ("gcc-14", "ar", "CC=gcc-14"),
+            ("gcc", "gcc-ar", ""),
+            ("arm-linux-gcc", "arm-linux-gcc-ar", "CC=arm-linux-gcc"),
             (
                 "/opt/bin/arm-linux-gcc-16",
                 "arm-linux-ar",

@@ -10,8 +10,8 @@ use kplan::{Block, BlockFunction, BlockMap, Counters, FunctionName, MadeBlock, M
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Makes the map of the lowered code, given the addresses of the object's sections. Code in sections without an address,
-/// which the link has dropped (`--gc-sections`), is excluded. If several sections run at the same address (the vectors of ARM kernels, one of which is chosen at
-/// boot), the first is used, as in [`kelf::Functions`].
+/// which the link has dropped (`--gc-sections`, `/DISCARD/`), is excluded. If several sections run at the same address
+/// (the vectors of ARM kernels, one of which is chosen at boot), the first is used, as in [`kelf::Functions`].
 pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<BlockMap, Failure> {
     let mut functions = OriginalFunctions::of(graph);
     let mut map = BlockMap::default();

@@ -152,7 +152,10 @@ impl Closure {
     /// Returns the path by which a pinned node was reached, from a root to the node.
     pub fn chain(&self, node: NodeId) -> Vec<NodeId> {
         let mut chain = vec![node];
-        while let Some(from) = chain.last().and_then(|last| self.pins[last.get()]?.from) {
+        // Data may name itself by a far address.
+        let from = |node: NodeId| self.pins[node.get()]?.from;
+        while let Some(from) = chain.last().and_then(|&last| from(last)).filter(|from| !chain.contains(from))
+        {
             chain.push(from);
         }
         chain.reverse();

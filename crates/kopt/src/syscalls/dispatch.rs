@@ -64,7 +64,8 @@ pub(super) fn redirect_unused(
     let mut outcome = Outcome { redirected: 0, stuck: Vec::new() };
     let mut redirected: FxHashSet<Edge> = FxHashSet::default();
     for (nr, walk) in walks.iter().enumerate() {
-        let is_refused = walk.leaf == default.leaf || walk.leaf.block() == refusal.as_ref().map(|to| to.0);
+        let is_refused = walk.leaf == default.leaf
+            || refusal.as_ref().is_some_and(|(to, _)| walk.leaf == Leaf::Block(*to));
         if used.contains(&(nr as u32)) || is_refused {
             continue;
         }
@@ -215,7 +216,7 @@ impl Walker<'_> {
                 let slots = graph.slots(*table);
                 let slot = self.slot(graph, node)?;
                 let to = graph.resolve_node(slots.get(slot as usize)?.target)?;
-                Some((Successor::Slot(slot), Leaf::Block(to)))
+                same_function(to).then_some((Successor::Slot(slot), Leaf::Block(to)))
             }
             _ => None,
         }
