@@ -1,4 +1,4 @@
-//! Looks up the names of [`super::marks`] and [`super::PHYSICAL`] in the source of a kernel.
+//! Looks up the names of [`super::marks()`] and [`super::PHYSICAL`] in the source of a kernel.
 //!
 //! A kernel may lack a function because of its configuration, or because the compiler has inlined it. Only its source
 //! tells whether the function has another name.
@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 
 use super::{PHYSICAL, Reach, What, marks};
 
-/// The newest Linux whose source has every name, except [`GONE`].
+/// The newest Linux whose source has every name that is not gone.
 pub const KNOWN: KernelVersion = KernelVersion::new(7, 2);
 
 /// Names of older kernels that Linux [`KNOWN`] no longer has.
