@@ -1,6 +1,7 @@
 //! Packing: fits models and tables to all pages, then packs every page.
 
 use kelf::Machine;
+use rayon::prelude::*;
 
 use crate::code::values::HIGH;
 use crate::code::{Code, InstructionSet, Model, arm, i386};
@@ -48,8 +49,9 @@ pub struct Piece {
 /// # Errors
 /// If it exceeds the limits of the format.
 pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
-    let (code, code_pages) = pack_code(pieces, page_size as usize, None)?;
-    let (data, data_pages) = pack_data(pieces, page_size as usize)?;
+    let page = page_size as usize;
+    let (code, data) = rayon::join(|| pack_code(pieces, page, None), || pack_data(pieces, page));
+    let ((code, code_pages), (data, data_pages)) = (code?, data?);
     let (mut code_pages, mut data_pages) = (code_pages.into_iter(), data_pages.into_iter());
     let mut packed = Packed { page_size, code, data, ..Packed::default() };
     for piece in pieces.iter().filter(|piece| !piece.bytes.is_empty()) {
@@ -195,15 +197,14 @@ pub(crate) fn record_data(
     tables: Option<&Tables>,
 ) -> Result<Vec<Vec<Step>>, Damaged> {
     let finder = Finder::new(&model.dictionary);
-    let mut costs = Costs::new(tables);
-    let pages =
-        pieces.iter().filter(|piece| piece.code.is_none()).flat_map(|piece| piece.bytes.chunks(page_size));
-    let record = |page: &[u8]| {
-        let mut recorder = Recorder::new(data::parse::page(model, &finder, page, &mut costs));
+    let data = pieces.iter().filter(|piece| piece.code.is_none());
+    let pages: Vec<&[u8]> = data.flat_map(|piece| piece.bytes.chunks(page_size)).collect();
+    let record = |costs: &mut Costs<'_>, page: &&[u8]| {
+        let mut recorder = Recorder::new(data::parse::page(model, &finder, page, costs));
         model.decode(&mut recorder, &mut vec![0; page.len()])?;
         Ok(recorder.steps)
     };
-    pages.map(record).collect()
+    pages.par_iter().map_init(|| Costs::new(tables), record).collect()
 }
 
 fn pack_data(pieces: &[Piece], page_size: usize) -> Result<Coded<DataModel>, Damaged> {

@@ -3,9 +3,11 @@
 //!
 //! Fewer symbols need fewer decoding steps. A longer template also predicts the next symbol better.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::hash::Hash;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Maximum number of templates: 254 take one symbol, and 256 more take two.
 pub const TEMPLATES: usize = 254 + 256;
@@ -34,7 +36,7 @@ pub enum Atom<T> {
 }
 
 /// Atoms and the templates that replaced them, by number.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Part {
     Template(u16),
     Symbol(u8),
@@ -51,77 +53,131 @@ pub fn choose<T: Template>(runs: &[Vec<Atom<T>>], merges: usize) -> Vec<T> {
             (templates.len() - 1) as u16
         })
     };
-    let mut runs: Vec<Vec<Part>> = runs
-        .iter()
-        .map(|run| {
-            let part = |atom: &Atom<T>| match *atom {
-                Atom::Start(template) => Part::Template(number(template, &mut templates)),
-                Atom::Symbol(symbol) => Part::Symbol(symbol),
-                Atom::Other => Part::Other,
-            };
-            run.iter().map(part).collect()
-        })
-        .collect();
+    let mut list = vec![Part::Other];
+    for run in runs {
+        list.extend(run.iter().map(|atom| match *atom {
+            Atom::Start(template) => Part::Template(number(template, &mut templates)),
+            Atom::Symbol(symbol) => Part::Symbol(symbol),
+            Atom::Other => Part::Other,
+        }));
+        list.push(Part::Other);
+    }
+    let mut parts = Parts::new(list);
     for _ in 0..merges {
-        let Some((first, second, merged)) = most_frequent(&runs, &templates) else { break };
-        let merged = Part::Template(number(merged, &mut templates));
-        runs.iter_mut().for_each(|run| merge(run, first, second, merged));
+        let Some((pair, merged)) = parts.most_frequent(|pair| merged(pair, &templates)) else { break };
+        parts.merge(pair, Part::Template(number(merged, &mut templates)));
     }
     let mut counts = vec![0u32; templates.len()];
-    for part in runs.iter().flatten() {
+    for part in &parts.list {
         if let Part::Template(number) = part {
             counts[usize::from(*number)] += 1;
         }
     }
     let mut kept: Vec<_> = templates.into_iter().zip(counts).filter(|(_, count)| *count > 0).collect();
     kept.sort_by_cached_key(|(template, count)| {
-        (std::cmp::Reverse(*count), template.bytes().len(), template.bytes().to_vec())
+        (Reverse(*count), template.bytes().len(), template.bytes().to_vec())
     });
     kept.truncate(TEMPLATES);
     kept.into_iter().map(|(template, _)| template).collect()
 }
 
-/// Finds the most frequent pair of neighbours that can be merged, and the merged template.
-fn most_frequent<T: Template>(runs: &[Vec<Part>], templates: &[T]) -> Option<(Part, Part, T)> {
-    let mut counts: FxHashMap<(Part, Part), u32> = FxHashMap::default();
-    for pair in runs.iter().flat_map(|run| run.windows(2)) {
-        if matches!((pair[0], pair[1]), (Part::Template(_), Part::Template(_) | Part::Symbol(_))) {
-            *counts.entry((pair[0], pair[1])).or_default() += 1;
-        }
+/// Returns the template of a pair of neighbours, if there is one.
+fn merged<T: Template>((first, second): Pair, templates: &[T]) -> Option<T> {
+    let Part::Template(number) = first else { return None };
+    let template = &templates[usize::from(number)];
+    match second {
+        Part::Template(number) => template.then(&templates[usize::from(number)]),
+        Part::Symbol(symbol) => template.then_symbol(symbol),
+        Part::Other => None,
     }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    let order = |part: Part| match part {
-        Part::Template(number) => u32::from(number),
-        Part::Symbol(symbol) => 1 << 16 | u32::from(symbol),
-        Part::Other => u32::MAX,
-    };
-    counts.sort_by_key(|((first, second), count)| (std::cmp::Reverse(*count), order(*first), order(*second)));
-    counts.into_iter().find_map(|((first, second), _)| {
-        let Part::Template(number) = first else { return None };
-        let template = &templates[usize::from(number)];
-        let merged = match second {
-            Part::Template(number) => template.then(&templates[usize::from(number)]),
-            Part::Symbol(symbol) => template.then_symbol(symbol),
-            Part::Other => None,
-        };
-        Some((first, second, merged?))
-    })
 }
 
-fn merge(run: &mut Vec<Part>, first: Part, second: Part, merged: Part) {
-    let mut to = 0;
-    let mut from = 0;
-    while from < run.len() {
-        if run[from] == first && run.get(from + 1) == Some(&second) {
-            run[to] = merged;
-            from += 2;
-        } else {
-            run[to] = run[from];
-            from += 1;
+type Pair = (Part, Part);
+
+/// The places of a pair.
+#[derive(Default)]
+struct Places {
+    /// Number of places.
+    count: u32,
+    /// Places of first parts: all that the pair has, and some that it had.
+    firsts: Vec<u32>,
+}
+
+/// The parts of all runs, with a [`Part::Other`] around each run, and their pairs of neighbours.
+struct Parts {
+    /// A second part becomes [`Part::Other`] when it is merged.
+    list: Vec<Part>,
+    /// The places of the neighbours of each part that was not merged.
+    previous: Vec<u32>,
+    next: Vec<u32>,
+    pairs: FxHashMap<Pair, Places>,
+    /// Pairs with the counts that they have, and some that they had.
+    queue: BinaryHeap<(u32, Reverse<Pair>)>,
+}
+
+impl Parts {
+    fn new(list: Vec<Part>) -> Parts {
+        let places = 0..list.len() as u32;
+        let previous = places.clone().map(|at| at.saturating_sub(1)).collect();
+        let next = places.map(|at| at + 1).collect();
+        let mut pairs: FxHashMap<Pair, Places> = FxHashMap::default();
+        for (at, pair) in (0u32..).zip(list.windows(2)) {
+            add(&mut pairs, (pair[0], pair[1]), at);
         }
-        to += 1;
+        let queue = pairs.iter().map(|(pair, places)| (places.count, Reverse(*pair))).collect();
+        Parts { list, previous, next, pairs, queue }
     }
-    run.truncate(to);
+
+    /// Finds the most frequent pair of neighbours that can be merged, and what they become.
+    fn most_frequent<T>(&mut self, merged: impl Fn(Pair) -> Option<T>) -> Option<(Pair, T)> {
+        while let Some((count, Reverse(pair))) = self.queue.pop() {
+            let is_current = count > 0 && self.pairs.get(&pair).is_some_and(|places| places.count == count);
+            if let Some(merged) = is_current.then(|| merged(pair)).flatten() {
+                return Some((pair, merged));
+            }
+        }
+        None
+    }
+
+    /// Merges all occurrences of a pair, from the first one on.
+    fn merge(&mut self, pair: Pair, merged: Part) {
+        let mut firsts = self.pairs.remove(&pair).unwrap_or_default().firsts;
+        firsts.sort_unstable();
+        let mut changed = FxHashSet::default();
+        for first in firsts {
+            let at = first as usize;
+            let second = self.next[at] as usize;
+            if (self.list[at], self.list[second]) != pair {
+                continue;
+            }
+            let (before, behind) = (self.previous[at] as usize, self.next[second] as usize);
+            for gone in [(self.list[before], pair.0), (pair.1, self.list[behind])] {
+                // Occurrences of the pair itself may overlap.
+                if let Some(places) = self.pairs.get_mut(&gone) {
+                    places.count -= 1;
+                    changed.insert(gone);
+                }
+            }
+            (self.list[at], self.list[second]) = (merged, Part::Other);
+            (self.next[at], self.previous[behind]) = (behind as u32, first);
+            for (new, at) in [((self.list[before], merged), before), ((merged, self.list[behind]), at)] {
+                add(&mut self.pairs, new, at as u32);
+                changed.insert(new);
+            }
+        }
+        let count = |pair: Pair| Some((self.pairs.get(&pair)?.count, Reverse(pair)));
+        self.queue.extend(changed.into_iter().filter_map(count));
+    }
+}
+
+/// Adds a place of a pair, if it can be merged at all.
+fn add(pairs: &mut FxHashMap<Pair, Places>, pair: Pair, first: u32) {
+    if !matches!(pair, (Part::Template(_), Part::Template(_) | Part::Symbol(_))) {
+        return;
+    }
+    let places = pairs.entry(pair).or_default();
+    places.count += 1;
+    places.firsts.push(first);
 }
 
 /// Finds the longest template at a place in the code.
@@ -154,5 +210,93 @@ impl<T: Template> Matcher<T> {
             template = longer;
         }
         found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Up to six bytes.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+    struct Text([u8; 6], usize);
+
+    impl Text {
+        fn of(bytes: &[u8]) -> Option<Text> {
+            let mut text = Text([0; 6], bytes.len());
+            text.0.get_mut(..bytes.len())?.copy_from_slice(bytes);
+            Some(text)
+        }
+    }
+
+    impl Template for Text {
+        fn bytes(&self) -> &[u8] {
+            &self.0[..self.1]
+        }
+
+        fn then_symbol(&self, symbol: u8) -> Option<Text> {
+            Text::of(&[self.bytes(), &[symbol]].concat())
+        }
+
+        fn then(&self, other: &Text) -> Option<Text> {
+            Text::of(&[self.bytes(), other.bytes()].concat())
+        }
+    }
+
+    /// Counts all pairs again before each merge, and returns what is left of the runs.
+    fn merged_by_counting(runs: &[Vec<Atom<Text>>], merges: usize) -> Vec<Vec<Atom<Text>>> {
+        let mut runs = runs.to_vec();
+        let merged = |one: &Atom<Text>, other: &Atom<Text>| match (one, other) {
+            (Atom::Start(text), Atom::Start(other)) => text.then(other),
+            (Atom::Start(text), Atom::Symbol(symbol)) => text.then_symbol(*symbol),
+            _ => None,
+        };
+        for _ in 0..merges {
+            let mut counts: Vec<(Text, u32)> = Vec::new();
+            for pair in runs.iter().flat_map(|run| run.windows(2)) {
+                let Some(text) = merged(&pair[0], &pair[1]) else { continue };
+                match counts.iter_mut().find(|(known, _)| *known == text) {
+                    Some((_, count)) => *count += 1,
+                    None => counts.push((text, 1)),
+                }
+            }
+            let Some(&(best, _)) = counts.iter().max_by_key(|(_, count)| *count) else { break };
+            for run in &mut runs {
+                let mut at = 0;
+                while at + 1 < run.len() {
+                    if merged(&run[at], &run[at + 1]) == Some(best) {
+                        run.splice(at..at + 2, [Atom::Start(best)]);
+                    }
+                    at += 1;
+                }
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn counts_are_right_after_each_merge() {
+        // Overlapping occurrences, symbols, gaps, and texts that are too long. In these five merges, the counts are all
+        // different, so that only one order is right.
+        let [a, b, c] = [b"a", b"b", b"c"].map(|text| Atom::Start(Text::of(text).unwrap()));
+        let runs = [
+            [a, a, a, a, a, Atom::Other, a, a, b].repeat(9),
+            [c, Atom::Symbol(1), Atom::Symbol(2)].repeat(31),
+            [b, c, Atom::Other].repeat(20),
+        ];
+        for merges in 0..6 {
+            let mut expected: Vec<Text> = Vec::new();
+            for atom in merged_by_counting(&runs, merges).iter().flatten() {
+                if let Atom::Start(text) = atom
+                    && !expected.contains(text)
+                {
+                    expected.push(*text);
+                }
+            }
+            let mut chosen = choose(&runs, merges);
+            expected.sort_by_key(|text| text.bytes().to_vec());
+            chosen.sort_by_key(|text| text.bytes().to_vec());
+            assert_eq!(chosen, expected, "after {merges} merges");
+        }
     }
 }

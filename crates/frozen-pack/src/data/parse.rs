@@ -17,29 +17,34 @@ const CHAIN: usize = 64;
 pub struct Costs<'a> {
     /// The distributions of the previous round, if any.
     tables: Option<&'a Tables>,
-    /// The costs of the forms of repetitions, by context.
-    forms: FxHashMap<Context, [f32; 256]>,
+    /// The costs of tokens, by context.
+    tokens: FxHashMap<Context, [f32; 256]>,
+    /// The costs of the forms of repetitions, by token and place in a word.
+    forms: Vec<Option<Box<[f32; 256]>>>,
 }
 
 impl<'a> Costs<'a> {
     /// Uses these distributions, or a guess.
     pub fn new(tables: Option<&'a Tables>) -> Costs<'a> {
-        Costs { tables, forms: FxHashMap::default() }
+        Costs { tables, tokens: FxHashMap::default(), forms: vec![None; 256 * 4] }
     }
 
-    fn token(&self, context: Context) -> [f32; 256] {
+    fn token(&mut self, context: Context) -> [f32; 256] {
         let mut guess = [5.0; 256];
         guess[0] = 0.5;
-        self.tables.map_or(guess, |tables| tables.costs(context))
+        self.tables
+            .map_or(guess, |tables| *self.tokens.entry(context).or_insert_with(|| tables.costs(context)))
     }
 
     fn byte(&self, context: Context, byte: u8) -> f32 {
-        self.tables.map_or(6.0, |tables| tables.costs(context)[usize::from(byte)])
+        self.tables.map_or(6.0, |tables| tables.cost(context, byte))
     }
 
     fn form(&mut self, context: Context, form: u8) -> f32 {
         let Some(tables) = self.tables else { return 5.0 };
-        self.forms.entry(context).or_insert_with(|| tables.costs(context))[usize::from(form)]
+        let [token, place] = context.values.map(usize::from);
+        self.forms[4 * token + place].get_or_insert_with(|| Box::new(tables.costs(context)))
+            [usize::from(form)]
     }
 }
 
@@ -100,7 +105,7 @@ pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'
         // Among more distant places, only longer repetitions are useful.
         let mut known = 0;
         for start in own.before(page, at) {
-            let length = same(&page[start..], &page[at..], most);
+            let length = longer(&page[start..], &page[at..], known, most);
             if length > known {
                 tried(length, From::Back((at - start) as u32), known + 1);
                 known = length;
@@ -108,7 +113,7 @@ pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'
         }
         let mut known = 0;
         for start in finder.at(page, at) {
-            let length = same(&model.dictionary[start..], &page[at..], most);
+            let length = longer(&model.dictionary[start..], &page[at..], known, most);
             if length > known {
                 tried(length, From::Dictionary(start as u32), known + 1);
                 known = length;
@@ -116,6 +121,11 @@ pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'
         }
     }
     encode(page, &reached)
+}
+
+/// Returns the number of equal bytes, 0 if there are at most `known`.
+fn longer(one: &[u8], other: &[u8], known: usize, most: usize) -> usize {
+    if known >= most || one.get(known) != other.get(known) { 0 } else { same(one, other, most) }
 }
 
 /// Returns the number of equal bytes.

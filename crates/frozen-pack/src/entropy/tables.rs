@@ -10,6 +10,8 @@
 //! contexts of two values, it follows a hash table of the distributions for the second value. `docs/frozen-format.md`
 //! describes the bytes.
 
+use std::sync::LazyLock;
+
 use crate::entropy::classes::{CODES, Class, TOTAL, TOTAL_BITS, frequency};
 use crate::entropy::rans::{Decoder, Encoder};
 use crate::error::Damaged;
@@ -267,11 +269,26 @@ impl Tables {
                 let own = escape + bits(frequency(record.code));
                 for &symbol in node.symbols(&record) {
                     let cost = &mut costs[usize::from(symbol)];
-                    *cost = cost.min(own);
+                    if *cost >= NO_CODE {
+                        *cost = own;
+                    }
                 }
             }
         }
         costs
+    }
+
+    /// Returns the cost of a symbol in a context, in bits; high if it has no code.
+    pub fn cost(&self, context: Context, symbol: u8) -> f32 {
+        let mut escape = 0.0;
+        for node in self.nodes(context) {
+            let (listed, _, frequency) = node.find(symbol);
+            if listed {
+                return escape + bits(frequency);
+            }
+            escape += bits(frequency);
+        }
+        NO_CODE
     }
 
     /// Encodes the steps of a page.
@@ -304,7 +321,9 @@ impl Tables {
 
 /// Returns the cost of an event with this frequency, in bits.
 fn bits(frequency: u32) -> f32 {
-    (TOTAL as f32 / frequency as f32).log2()
+    static BITS: LazyLock<Vec<f32>> =
+        LazyLock::new(|| (0..=TOTAL).map(|frequency| (TOTAL as f32 / frequency as f32).log2()).collect());
+    BITS[frequency as usize]
 }
 
 /// Returns the marker before the records for a first value, given the logarithm of its number of entries.
