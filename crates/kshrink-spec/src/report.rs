@@ -53,10 +53,8 @@ pub struct Sizes {
 impl Sizes {
     /// Measures two kernels.
     pub fn of(before: &Path, after: &Path) -> Result<Sizes, Failure> {
-        Ok(Sizes {
-            before: SizeTable::of(before).map_err(Failure::of)?,
-            after: SizeTable::of(after).map_err(Failure::of)?,
-        })
+        let (before, after) = rayon::join(|| SizeTable::of(before), || SizeTable::of(after));
+        Ok(Sizes { before: before.map_err(Failure::of)?, after: after.map_err(Failure::of)? })
     }
 }
 

@@ -59,23 +59,22 @@ impl Writer<'_> {
         phases.next("emit");
         let Lowered { object, code } = rewrite::lower(graph, self.passes)?;
         sizes.place(&code);
-        phases.next("contents");
-        let contents = html::contents(graph, sizes);
         phases.next("relink");
-        let staged = Staged::copy(build, self.make, out)?;
+        let mut staged = Staged::copy(build, self.make, out)?;
         if self.input.packs_segments() {
             segments::edit_script(staged.dir())?;
         }
-        let (bases, frozen) = match self.input.freezing() {
-            Some(freezing) => {
-                let frozen = freeze::link(&staged, object, freezing, &mut phases)?;
-                (frozen.bases, Some(frozen.counts))
+        let link = || -> Result<_, Failure> {
+            if let Some(freezing) = self.input.freezing() {
+                let frozen = freeze::link(&mut staged, object, freezing, &mut phases)?;
+                return Ok((frozen.bases, Some(frozen.counts)));
             }
-            None => {
-                staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
-                (kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?, None)
-            }
+            staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
+            Ok((kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?, None))
         };
+        // Links leave a processor free.
+        let (linked, contents) = rayon::join(link, || html::contents(graph, sizes));
+        let (bases, frozen) = linked?;
         let linked = Sizes::of(&build.vmlinux, &staged.vmlinux())?;
         let blocks = blocks::map(graph, &code, &bases)?;
         let debug = if self.keep_debug {

@@ -84,7 +84,7 @@ impl fmt::Display for Counts {
 /// # Errors
 /// If it cannot be linked or packed, or the packed bytes never fit.
 pub fn link(
-    staged: &Staged<'_>,
+    staged: &mut Staged<'_>,
     object: Object<'_>,
     freezing: Freezing,
     phases: &mut Phases,

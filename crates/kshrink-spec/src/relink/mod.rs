@@ -15,11 +15,17 @@ use kcli::{Failure, Output};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
 
+/// A variable of make: the directory from which it descends into all others (`build-dir` in the kernel's Makefile). This
+/// one has no others, and few files.
+const FEW_FILES: &str = "build-dir=usr";
+
 /// A copy of a build directory in which the kernel is linked again; dropping this removes it.
 pub struct Staged<'b> {
     build: &'b KernelBuild,
     make: Make<'b>,
     boot_image: PathBuf,
+    /// Whether make has found all inputs of the link up to date.
+    is_up_to_date: bool,
 }
 
 /// The end of a link.
@@ -37,21 +43,25 @@ impl<'b> Staged<'b> {
         let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Link)?;
         let make = Make::new(build, variables, copy)?;
         let boot_image = make.boot_image()?;
-        Ok(Staged { build, make, boot_image })
+        Ok(Staged { build, make, boot_image, is_up_to_date: false })
     }
 
     /// Replaces all objects by one, and runs make. May be repeated with another object.
-    pub fn link(&self, object: &[u8], goal: Goal) -> Result<(), Failure> {
+    pub fn link(&mut self, object: &[u8], goal: Goal) -> Result<(), Failure> {
         let archive = replace_archive(self.build, self.dir(), object)?;
         let before = fs::read(&archive)?;
-        let targets = match goal {
+        let mut targets = match goal {
             Goal::Vmlinux => vec!["vmlinux"],
             Goal::BootImage => vec!["vmlinux", image_target(&self.boot_image)],
         };
+        if self.is_up_to_date {
+            targets.push(FEW_FILES);
+        }
         self.make.make(&targets, "relinking the kernel")?;
         if fs::read(&archive)? != before {
             return Err(self.make.stale("vmlinux.a"));
         }
+        self.is_up_to_date = true;
         Ok(())
     }
 
