@@ -11,14 +11,19 @@ use crate::compiler::KernelCompiler;
 /// in some versions.
 const ARCHIVES: &str = "cDPrS";
 
-/// Returns the variables that select the tools of a build: `CROSS_COMPILE` or `LLVM` according to the archiver, and
-/// `CC` for a compiler that they do not select. Empty if the build has not recorded its tools.
+/// Returns the variables that select the tools of a build: `CROSS_COMPILE` or `LLVM` according to the archiver, `CC` for
+/// a compiler that they do not select, and `LLVM_IAS` if clang does not assemble its own output. Empty if the build has
+/// not recorded its tools.
 pub(crate) fn recorded(build: &KernelBuild) -> Vec<(&'static str, String)> {
     let compiler = KernelCompiler::of(build).ok();
-    match (compiler, archiver(&build.dir, &build.archive)) {
-        (Some(compiler), Some(archiver)) => variables(compiler.program(), &archiver),
-        _ => Vec::new(),
+    let (Some(compiler), Some(archiver)) = (compiler, archiver(&build.dir, &build.archive)) else {
+        return Vec::new();
+    };
+    let mut variables = variables(compiler.program(), &archiver);
+    if build.is_enabled("CONFIG_CC_IS_CLANG") && build.is_enabled("CONFIG_AS_IS_GNU") {
+        variables.push(("LLVM_IAS", "0".to_owned()));
     }
+    variables
 }
 
 /// Returns the variables for a compiler and an archiver, by the rules of the kernel's Makefile
