@@ -56,9 +56,10 @@ pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolInd
 pub use inputs::InputFiles;
 pub use lines::SourceLines;
 pub use machine::Machine;
-pub use memory::KernelMemory;
+pub use memory::{KernelMemory, is_given_back};
 pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};
-pub use program::{Definition, Global, Input, Program, Resolved};
+pub use program::{Input, Program, Resolved};
 pub use reloc::{Reloc, RelocClass};
-pub use size::{SizeTable, is_given_back};
+pub use resolve::{Definition, Global};
+pub use size::SizeTable;
 pub use source::SourceTree;

@@ -1,4 +1,4 @@
-//! The pages that a booted kernel keeps.
+//! The sections that take memory, and the pages that a booted kernel keeps.
 //!
 //! A kernel reserves the memory of its image, page by page, and gives some of it back while it boots. What remains is
 //! *resident*: nothing else can use it. The symbols that bound these ranges are those that the kernel's own code uses:
@@ -17,14 +17,13 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use goblin::elf::Sym;
-use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHT_NOBITS, SectionHeader};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::headers::ElfFile;
 use crate::machine::Machine;
 use crate::segments::Segments;
-use crate::size::{overlap, takes_memory};
 
 /// The size of a page in bytes.
 const PAGE: u64 = 4096;
@@ -104,6 +103,18 @@ impl KernelMemory {
     }
 }
 
+/// Whether a section takes memory: it is allocated, not freed at boot (`.brk`), and not the zero-initialised thread
+/// storage of a program, of which only threads have copies.
+pub(crate) fn takes_memory(header: &SectionHeader, name: &str) -> bool {
+    let thread_storage = header.sh_flags & u64::from(SHF_TLS) != 0 && header.sh_type == SHT_NOBITS;
+    header.sh_flags & u64::from(SHF_ALLOC) != 0 && !thread_storage && !is_given_back(name)
+}
+
+/// Whether a section with this name, in a kernel or its objects, is freed at boot and therefore in no figure.
+pub fn is_given_back(name: &str) -> bool {
+    matches!(name, ".brk" | ".bss..brk")
+}
+
 /// A pair of symbols that bound a range.
 type Bounds = (&'static str, &'static str);
 
@@ -117,6 +128,11 @@ fn bounds(machine: Machine) -> (&'static [Bounds], &'static [Bounds]) {
         Machine::X86_64 => (X86, &[INIT, ("_etext", "__start_rodata"), ("__end_rodata", "_sdata")]),
         Machine::Arm | Machine::Aarch64 => (&[("_stext", "_end")], &[INIT]),
     }
+}
+
+/// Returns the number of bytes in both ranges.
+pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
+    one.end.min(other.end).saturating_sub(one.start.max(other.start))
 }
 
 /// Rounds a range to pages that contain it.
@@ -159,6 +175,14 @@ fn fills(content: &[u8]) -> Vec<Range<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn straddling_ranges_are_split() {
+        assert_eq!(overlap(&(10..20), &(15..40)), 5);
+        assert_eq!(overlap(&(10..20), &(0..40)), 10);
+        assert_eq!(overlap(&(10..20), &(20..40)), 0);
+        assert_eq!(overlap(&(10..20), &(0..5)), 0);
+    }
 
     #[test]
     fn ranges_are_rounded_to_pages() {

@@ -9,6 +9,7 @@ use goblin::elf::section_header::{
 };
 use goblin::elf::sym::{STB_LOCAL, STB_WEAK, STT_NOTYPE, st_visibility};
 
+use crate::error::Error;
 use crate::index::{SectionIndex, SymbolIndex};
 use crate::machine::Machine;
 use crate::reloc::Reloc;
@@ -123,6 +124,11 @@ impl<'a> Object<'a> {
     /// If there is none; the reader checks every index that it returns.
     pub fn symbol(&self, index: SymbolIndex) -> &Symbol<'a> {
         &self.symbols[index.get()]
+    }
+
+    /// Returns the error for a part of the object that a file cannot express.
+    pub(crate) fn unwritable(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
+        Error::Unwritable { object: self.name.clone(), place: place.into(), problem: problem.into() }
     }
 }
 

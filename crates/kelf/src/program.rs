@@ -22,7 +22,7 @@ use crate::index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 use crate::inputs::{InputFiles, Role, Wrap};
 use crate::machine::Machine;
 use crate::object::{Object, Symbol};
-use crate::resolve::{Definer, Entered, Resolver};
+use crate::resolve::{Definer, Definition, Entered, Global, Resolver};
 
 /// A linked set of objects.
 #[derive(Debug)]
@@ -65,37 +65,6 @@ impl Input<'_> {
     pub fn discarded(&self) -> &[SectionIndex] {
         &self.discarded
     }
-}
-
-/// A global symbol of a program.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Global {
-    /// The definition.
-    pub definition: Definition,
-    /// Whether the definition is weak; for an undefined symbol, whether all references are.
-    pub weak: bool,
-    /// The most restrictive visibility of all its symbols, `STV_*`.
-    pub visibility: u8,
-    /// Whether an object that the final link adds ([`Program::beside`]) refers to it.
-    pub used_beside: bool,
-}
-
-/// The definition of a global symbol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Definition {
-    /// No object defines it: the linker script does, or nothing.
-    Undefined,
-    /// This symbol of this object.
-    In(ObjectIndex, SymbolIndex),
-    /// The linker allocates it (`SHN_COMMON`).
-    Common {
-        /// Size in bytes, the largest of all.
-        size: u64,
-        /// Alignment in bytes, the largest of all.
-        align: u64,
-    },
-    /// An object that the final link adds.
-    Beside,
 }
 
 /// The meaning of an object's symbol in the program.

@@ -1,4 +1,4 @@
-//! The symbol rules of a link, which select one of several symbols with the same name.
+//! The global symbols of a link, and the rules that select one of several symbols with the same name.
 //!
 //! | entered ↓, so far → | undefined | common | weak definition | strong definition |
 //! | --- | --- | --- | --- | --- |
@@ -19,7 +19,37 @@ use rustc_hash::{FxBuildHasher, FxHashSet};
 
 use crate::index::{GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 use crate::object::{GRP_COMDAT, Object, Place, Symbol};
-use crate::program::{Definition, Global};
+
+/// A global symbol of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Global {
+    /// The definition.
+    pub definition: Definition,
+    /// Whether the definition is weak; for an undefined symbol, whether all references are.
+    pub weak: bool,
+    /// The most restrictive visibility of all its symbols, `STV_*`.
+    pub visibility: u8,
+    /// Whether an object that the final link adds ([`Program::beside`](crate::Program::beside)) refers to it.
+    pub used_beside: bool,
+}
+
+/// The definition of a global symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Definition {
+    /// No object defines it: the linker script does, or nothing.
+    Undefined,
+    /// This symbol of this object.
+    In(ObjectIndex, SymbolIndex),
+    /// The linker allocates it (`SHN_COMMON`).
+    Common {
+        /// Size in bytes, the largest of all.
+        size: u64,
+        /// Alignment in bytes, the largest of all.
+        align: u64,
+    },
+    /// An object that the final link adds.
+    Beside,
+}
 
 /// Symbols and section groups of the objects entered so far.
 #[derive(Default)]

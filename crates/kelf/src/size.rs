@@ -19,14 +19,14 @@ use std::path::{Path, PathBuf};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use goblin::elf::Sym;
-use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHT_NOBITS, SectionHeader};
+use goblin::elf::section_header::SHF_EXECINSTR;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::frozen::FrozenSizes;
 use crate::headers::{ElfFile, read_linked};
 use crate::machine::Machine;
-use crate::memory::KernelMemory;
+use crate::memory::{KernelMemory, overlap, takes_memory};
 use crate::segments::Segments;
 
 /// Sizes of one linked kernel or program, in bytes.
@@ -148,18 +148,6 @@ impl SizeTable {
     }
 }
 
-/// Whether a section takes memory: it is allocated, not freed at boot (`.brk`), and not the zero-initialised thread
-/// storage of a program, of which only threads have copies.
-pub(crate) fn takes_memory(header: &SectionHeader, name: &str) -> bool {
-    let thread_storage = header.sh_flags & u64::from(SHF_TLS) != 0 && header.sh_type == SHT_NOBITS;
-    header.sh_flags & u64::from(SHF_ALLOC) != 0 && !thread_storage && !is_given_back(name)
-}
-
-/// Whether a section with this name, in a kernel or its objects, is freed at boot and therefore in no figure.
-pub fn is_given_back(name: &str) -> bool {
-    matches!(name, ".brk" | ".bss..brk")
-}
-
 /// A sink that counts bytes.
 struct Count(u64);
 
@@ -204,11 +192,6 @@ fn init_range(file: &ElfFile<'_>, symbols: &[(Sym, &str)], path: &Path) -> Resul
     }
 }
 
-/// Returns the number of bytes in both ranges.
-pub(crate) fn overlap(one: &Range<u64>, other: &Range<u64>) -> u64 {
-    one.end.min(other.end).saturating_sub(one.start.max(other.start))
-}
-
 /// Returns the size of the boot image that was built with the kernel at `path`.
 fn boot_image(machine: Machine, path: &Path) -> Option<u64> {
     let names = match machine {
@@ -218,17 +201,4 @@ fn boot_image(machine: Machine, path: &Path) -> Option<u64> {
     };
     let dir = path.parent()?;
     names.iter().find_map(|name| Some(fs::metadata(dir.join(name)).ok()?.len()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn straddling_ranges_are_split() {
-        assert_eq!(overlap(&(10..20), &(15..40)), 5);
-        assert_eq!(overlap(&(10..20), &(0..40)), 10);
-        assert_eq!(overlap(&(10..20), &(20..40)), 0);
-        assert_eq!(overlap(&(10..20), &(0..5)), 0);
-    }
 }

@@ -15,21 +15,21 @@ use std::borrow::Cow;
 use goblin::elf::section_header::{SHT_NOBITS, SHT_NULL};
 
 use crate::addend;
-use crate::error::{Error, Result};
-use crate::object::{Object, Section, Symbol};
+use crate::error::Result;
+use crate::object::{Object, Section};
 use crate::reloc;
 
 mod file;
+mod order;
 
-/// 32-bit relocations have 24 bits for the symbol number.
-const MAX_SYMBOLS_32: usize = 1 << 24;
+use order::SymbolOrder;
 
 impl Object<'_> {
     /// Writes the object as an ELF file.
     ///
     /// # Errors
-    /// [`Error::Unwritable`] if something refers to a section or symbol that does not exist, is outside its section, or
-    /// does not fit its field. The error names section, symbol or offset.
+    /// [`crate::Error::Unwritable`] if something refers to a section or symbol that does not exist, is outside its section,
+    /// or does not fit its field. The error names section, symbol or offset.
     pub fn write(&self) -> Result<Vec<u8>> {
         if self.sections.first().is_none_or(|null| null.kind != SHT_NULL) {
             return Err(self.unwritable("section 0", "is not the null section"));
@@ -42,10 +42,6 @@ impl Object<'_> {
             .map(|section| format!("{}{}", file::reloc_prefix(self.machine), section.name))
             .collect();
         file::write(self, &order, &contents, &names)
-    }
-
-    fn unwritable(&self, place: impl Into<String>, problem: impl Into<String>) -> Error {
-        Error::Unwritable { object: self.name.clone(), place: place.into(), problem: problem.into() }
     }
 
     /// Returns the bytes of each section: its data, with addends in place on REL machines.
@@ -101,37 +97,5 @@ impl Object<'_> {
             }
         }
         Ok(data)
-    }
-}
-
-/// The order in which symbols are written.
-struct SymbolOrder {
-    /// Number in the object of each symbol, local ones first.
-    old: Vec<usize>,
-    /// Number in the file of each symbol.
-    new: Vec<u32>,
-    /// Number of local symbols, including the null symbol.
-    locals: u32,
-}
-
-impl SymbolOrder {
-    fn of(object: &Object<'_>) -> Result<SymbolOrder> {
-        let count = object.symbols.len();
-        if count == 0 || object.symbols[0] != Symbol::null() {
-            return Err(object.unwritable("symbol 0", "is not the null symbol"));
-        }
-        if !object.machine.is_64() && count > MAX_SYMBOLS_32 {
-            let problem = format!("{count} symbols; a 32-bit object holds {MAX_SYMBOLS_32}");
-            return Err(object.unwritable("symbol table", problem));
-        }
-        let (mut old, globals): (Vec<usize>, Vec<usize>) =
-            (0..count).partition(|&index| object.symbols[index].is_local());
-        let locals = old.len() as u32;
-        old.extend(globals);
-        let mut new = vec![0; count];
-        for (number, &index) in old.iter().enumerate() {
-            new[index] = number as u32;
-        }
-        Ok(SymbolOrder { old, new, locals })
     }
 }

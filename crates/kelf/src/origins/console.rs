@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use super::Kernel;
+use super::kernel::Kernel;
 
 /// A place in a function as the running kernel prints it.
 #[derive(Debug, PartialEq, Eq)]

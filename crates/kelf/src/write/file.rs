@@ -12,7 +12,7 @@ use object::Endianness;
 use object::write::StringId;
 use object::write::elf::{self, FileHeader, Rel, SectionHeader, Sym, Writer};
 
-use super::SymbolOrder;
+use super::order::SymbolOrder;
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::object::{Group, Object, Place, Section, Symbol};
