@@ -18,7 +18,7 @@ use kelf::archive::{Archive, MemberContent};
 use rustc_hash::FxHashSet;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
-use crate::run;
+use crate::command::run;
 
 /// The history of a source tree that is built in place. It is large, and is only used for the kernel's release, which
 /// make gets as a variable.

@@ -5,13 +5,15 @@
 //! - [`KernelCompiler`]: compiles C for the kernel with the flags of its own build;
 //! - [`check_apart`], [`check_output`]: outputs that are not inside the build directory.
 
+mod command;
 mod compiler;
 mod copy;
 mod make;
 mod output;
 mod toolchain;
 
+pub use command::run;
 pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit, recorded_command};
 pub use copy::{BuildCopy, Content};
-pub use make::{Make, parse_variable, run};
+pub use make::{Make, parse_variable};
 pub use output::{check_apart, check_output, existing_ancestor};

@@ -1,7 +1,6 @@
 //! The kernel's own make in the copy of its build directory.
 
 use std::fs;
-use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,6 +11,7 @@ use kelf::archive::{Archive, MemberContent};
 use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
+use crate::command::failed;
 use crate::copy::{BuildCopy, Content};
 use crate::toolchain;
 
@@ -231,24 +231,6 @@ fn recorded_identity(dir: &Path) -> Vec<(&'static str, String)> {
     }
     identity.retain(|(_, value)| !value.is_empty());
     identity
-}
-
-/// Runs a command that has to succeed. `what` describes it.
-///
-/// # Errors
-/// A failed job if it does not.
-pub fn run(command: &mut Command, what: &str) -> Result<(), Failure> {
-    let output = scratch::run(command, |_| ControlFlow::Continue(()));
-    let output = output.map_err(|error| failed(command, what, &error))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output))))
-}
-
-/// Returns the error for a command that cannot be run.
-fn failed(command: &Command, what: &str, error: &io::Error) -> Failure {
-    Failure::job(format!("{what}: cannot run {}: {error}", command.get_program().to_string_lossy()))
 }
 
 /// Parses an argument with a variable for make, `VAR=VALUE`. Options of make could redirect its output or silence it.
