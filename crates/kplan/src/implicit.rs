@@ -9,8 +9,8 @@
 //! The scanner adds these calls to its plan, marked with [`Via`]. A pass that removes system calls adds them to any
 //! plan, because a plan may have been written by hand.
 
+use crate::abi::Abi;
 use crate::call::Via;
-use crate::syscalls::Abi;
 
 /// An implicit call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

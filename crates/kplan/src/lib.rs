@@ -44,6 +44,7 @@ assert_eq!(Plan::read(text.as_slice(), "again")?, plan);
 ```
 */
 
+mod abi;
 mod blocks;
 mod call;
 mod config;
@@ -60,6 +61,7 @@ mod params;
 mod plan;
 mod syscalls;
 
+pub use abi::Abi;
 pub use blocks::{Block, BlockFunction, BlockMap, Counters, MadeBlock, MovedInstruction};
 pub use call::{ArgumentValue, Arguments, Call, MAX_VALUES, Operation, Via};
 pub use config::{
@@ -79,4 +81,4 @@ pub use params::{
     Params,
 };
 pub use plan::{Plan, SCHEMA};
-pub use syscalls::{Abi, AbiCalls, Place, Site, Syscalls, Unresolved, UnresolvedKind};
+pub use syscalls::{AbiCalls, Place, Site, Syscalls, Unresolved, UnresolvedKind};
