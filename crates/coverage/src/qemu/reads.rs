@@ -5,7 +5,7 @@ use std::ops::Range;
 use kplan::{ByteRange, Reads};
 use ktext::KernelText;
 
-use super::{Span, hexadecimal};
+use super::line::{Span, hexadecimal};
 use crate::error::{Error, Result};
 
 /// Records a line about data. Returns whether it is one.
