@@ -11,7 +11,7 @@ use crate::memblock;
 use crate::memory::PAGE;
 use crate::paging;
 use crate::reserved::{self, Reserved};
-use crate::running::{Frames, Running};
+use crate::running::{Frames, Running, bit};
 use crate::slab::Caches;
 use crate::tasks::Tasks;
 
@@ -80,11 +80,6 @@ impl PageReader {
             types,
         })
     }
-}
-
-/// Returns the mask of a page flag.
-pub fn bit(number: u64) -> u64 {
-    1u64.checked_shl(number as u32).unwrap_or(0)
 }
 
 /// The type of a page.

@@ -6,7 +6,6 @@ use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layouts;
 use crate::memory::{Memory, PAGE};
-use crate::pages::bit;
 
 /// A running kernel.
 pub struct Running<'a> {
@@ -148,4 +147,9 @@ impl Running<'_> {
         }
         Ok(addresses)
     }
+}
+
+/// Returns the mask of a page flag.
+pub fn bit(number: u64) -> u64 {
+    1u64.checked_shl(number as u32).unwrap_or(0)
 }

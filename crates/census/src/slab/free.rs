@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{Cache, Caches, Slab};
+use super::caches::{Cache, Caches, Slab};
 use crate::error::Result;
 use crate::memory::PAGE;
 use crate::running::{Frames, Running};

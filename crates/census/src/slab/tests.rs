@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::kernel::Kernel;
-use crate::layout::{Layouts, Structure};
-use crate::memory::Memory;
+use crate::layout::{Field, Layouts, Structure};
 use crate::memory::handmade::{Pages, START};
+use crate::memory::{Memory, PAGE};
 
 /// The head of the list of caches, and the caches.
 const HEAD: u64 = START;

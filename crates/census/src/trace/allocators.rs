@@ -1,11 +1,11 @@
-//! The functions of a kernel that allocate memory.
+//! The functions of a kernel that allocate memory, and the check that the plugin can watch them.
 
 use std::fmt::Write;
 
-use kelf::{Function, Functions};
+use kelf::{Function, Functions, Machine};
 use serde::{Deserialize, Serialize};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A kind of allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -144,7 +144,7 @@ pub fn is_forwarding(function: &Function) -> bool {
 /// # Errors
 /// If the kernel is not supported.
 pub fn places(functions: &Functions, kernel: &str) -> Result<String> {
-    super::check_machine(functions.machine, kernel)?;
+    check_machine(functions.machine, kernel)?;
     let mut text = format!("kernel {}\n", functions.build_id.as_deref().unwrap_or("-"));
     let mut has_slub = false;
     for function in functions.functions.iter().filter(|function| !function.is_label) {
@@ -164,9 +164,23 @@ pub fn places(functions: &Functions, kernel: &str) -> Result<String> {
         let _ = writeln!(text, "code {code} {:#x}-{:#x}", range.start, range.end);
     }
     if !has_slub {
-        return Err(super::unsupported(kernel, "it has no function of mm/slub.c".into()));
+        return Err(unsupported(kernel, "it has no function of mm/slub.c".into()));
     }
     Ok(text)
+}
+
+/// Returns the error for a kernel of which no allocations can be recorded.
+pub(super) fn unsupported(kernel: &str, problem: String) -> Error {
+    let advice = "census trace supports kernels for i386 at their linked address (nokaslr), with SLUB without sheaves (before Linux 6.18)";
+    Error::Unsupported { kernel: kernel.into(), problem, advice }
+}
+
+/// Checks that allocations of a kernel for this machine can be recorded: its calls write their return address into memory.
+fn check_machine(machine: Machine, kernel: &str) -> Result<(), Error> {
+    match machine {
+        Machine::I386 => Ok(()),
+        other => Err(unsupported(kernel, format!("a kernel for {other}"))),
+    }
 }
 
 #[cfg(test)]

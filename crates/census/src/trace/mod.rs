@@ -19,9 +19,8 @@ pub mod sites;
 use std::path::Path;
 
 use kcli::{Failure, Progress};
-use kelf::{Functions, Machine, SourceLines};
+use kelf::{Functions, SourceLines};
 
-use crate::error::Error;
 use crate::take::with_running;
 
 use document::{Document, SCHEMA};
@@ -64,18 +63,4 @@ pub fn trace(vmlinux: &Path, core: &Path, path: &Path, progress: &Progress) -> R
         site.lines = lines.at(site.address.wrapping_sub(1));
     }
     Ok(document)
-}
-
-/// Returns the error for a kernel of which no allocations can be recorded.
-fn unsupported(kernel: &str, problem: String) -> Error {
-    let advice = "census trace supports kernels for i386 at their linked address (nokaslr), with SLUB without sheaves (before Linux 6.18)";
-    Error::Unsupported { kernel: kernel.into(), problem, advice }
-}
-
-/// Checks that allocations of a kernel for this machine can be recorded: its calls write their return address into memory.
-fn check_machine(machine: Machine, kernel: &str) -> Result<(), Error> {
-    match machine {
-        Machine::I386 => Ok(()),
-        other => Err(unsupported(kernel, format!("a kernel for {other}"))),
-    }
 }

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::allocators::Allocator;
+use super::allocators::{self, Allocator};
 use super::recording::{Call, Idle, Recording};
 use crate::error::{Error, Result};
 use crate::memory::PAGE;
@@ -72,7 +72,7 @@ impl Object {
 /// # Errors
 /// If the core contradicts itself or lacks a part, or the kernel is not supported.
 pub fn find(running: &mut Running<'_>, recording: &Recording) -> Result<Vec<Object>> {
-    let unsupported = |problem: &str| super::unsupported(&running.kernel.path, problem.into());
+    let unsupported = |problem: &str| allocators::unsupported(&running.kernel.path, problem.into());
     if running.slide != 0 {
         return Err(unsupported("the kernel ran at another address than it was linked for"));
     }
