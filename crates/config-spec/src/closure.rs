@@ -10,12 +10,10 @@ use rayon::prelude::*;
 
 use crate::cache::Cache;
 use crate::conf::Conf;
+use crate::config::Closure;
 
 /// Number of results after which the cache is written.
 const SAVE_EVERY: usize = 16;
-
-/// The options that change, by name, each with its new value (empty if it is not set).
-pub type Closure = BTreeMap<String, String>;
 
 /// The closures of options, by name. `None`: the option cannot be set to `n`.
 pub type Closures = BTreeMap<String, Option<Closure>>;

@@ -5,9 +5,6 @@
 
 use std::fmt;
 
-use crate::config::Config;
-use crate::functions;
-
 /// A condition under which a Makefile links an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
@@ -94,30 +91,6 @@ impl Condition {
         }
         if flat.len() == 1 { flat.remove(0) } else { Condition::Any(flat) }
     }
-
-    /// Returns whether it is true in a configuration; `None` if that cannot be decided.
-    pub fn holds(&self, config: &Config) -> Option<bool> {
-        match self {
-            Condition::Always => Some(true),
-            Condition::Equal(a, b) => Some(a.value(config)?.trim() == b.value(config)?.trim()),
-            Condition::Not(inner) => inner.holds(config).map(|holds| !holds),
-            Condition::All(parts) => decide(parts, config, false),
-            Condition::Any(parts) => decide(parts, config, true),
-        }
-    }
-}
-
-/// Returns `decisive` if any part has this value, `None` if none has and one is undecided.
-fn decide(parts: &[Condition], config: &Config, decisive: bool) -> Option<bool> {
-    let mut result = Some(!decisive);
-    for part in parts {
-        match part.holds(config) {
-            Some(holds) if holds == decisive => return Some(decisive),
-            Some(_) => {}
-            None => result = None,
-        }
-    }
-    result
 }
 
 fn push_new(parts: &mut Vec<Condition>, part: Condition) {
@@ -139,22 +112,6 @@ impl Text {
             _ => None,
         };
         self.0.iter().map(literal).collect()
-    }
-
-    /// Returns its value in a configuration; `None` if it has an unknown part.
-    pub fn value(&self, config: &Config) -> Option<String> {
-        let mut value = String::new();
-        for piece in &self.0 {
-            match piece {
-                Piece::Literal(text) => value.push_str(text),
-                Piece::Option(name) => value.push_str(config.value(name)),
-                Piece::Call(function, arguments) => {
-                    value.push_str(&functions::call(function, arguments, config)?);
-                }
-                Piece::Unknown(_) => return None,
-            }
-        }
-        Some(value)
     }
 
     /// Adds the names of the options in it to `names`, each once.
@@ -243,6 +200,7 @@ impl fmt::Display for Text {
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use crate::config::Config;
 
     /// Returns the condition that an option has a value.
     pub fn is_set(option: &str) -> Condition {
@@ -252,22 +210,6 @@ pub mod tests {
     /// Returns the value of an option.
     pub fn value_of(option: &str) -> Text {
         Text(vec![Piece::Option(option.to_owned())])
-    }
-
-    fn unknown() -> Condition {
-        Condition::Equal(Text(vec![Piece::Unknown("KBUILD_EXTMOD".into())]), Text::default())
-    }
-
-    #[test]
-    fn unknown_part_decides_nothing() {
-        let config = Config::parse("CONFIG_A=y\n");
-        let (on, off) = (is_set("A"), is_set("B"));
-        assert_eq!(unknown().holds(&config), None);
-        assert_eq!(unknown().negated().holds(&config), None);
-        assert_eq!(unknown().and(on.clone()).holds(&config), None);
-        assert_eq!(unknown().and(off.clone()).holds(&config), Some(false));
-        assert_eq!(Condition::any([unknown(), on]).holds(&config), Some(true));
-        assert_eq!(Condition::any([unknown(), off]).holds(&config), None);
     }
 
     #[test]

@@ -15,8 +15,7 @@ use std::sync::Mutex;
 use kcli::Failure;
 use kcli::scratch::ScratchDir;
 
-use crate::closure::Closure;
-use crate::config::{Change, Config, changed};
+use crate::config::{Change, Closure, Config, changed};
 use crate::server::Server;
 use crate::tree::Tree;
 

@@ -68,6 +68,9 @@ impl Config {
 /// A change of an option: its name, and its new value as in a `.config`, or `n`.
 pub type Change<'a> = (&'a str, &'a str);
 
+/// The options that change, by name, each with its new value (empty if it is not set).
+pub type Closure = BTreeMap<String, String>;
+
 /// Returns the text of a `.config` with changes of options. `n` changes only an option that is `y` or `m`. Options that
 /// become `y` are at the end, because Kconfig takes the last one of a `choice`.
 pub fn changed(text: &str, changes: &[Change<'_>]) -> String {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::closure::Closure;
+use crate::config::Closure;
 
 /// The options in Makefiles of the whole kernel.
 #[derive(Debug, Default)]

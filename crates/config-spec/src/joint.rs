@@ -9,9 +9,8 @@ use kcfg::index::NodeId;
 use kcli::Failure;
 use kplan::{JointAdvice, KeptOption};
 
-use crate::closure::Closure;
 use crate::conf::Conf;
-use crate::config::Change;
+use crate::config::{Change, Closure};
 use crate::survey::{MAX_MENTIONS, Measure, Row};
 use crate::values::{Sizing, Smaller};
 

@@ -3,13 +3,13 @@
 off.
 
 - `tree`, `config`, `kconfig`: the build's source tree, its configuration, and the definitions of options;
-- `lines`, `references`, `variables`, `makefile`, `condition`, `functions`, `gates`: the conditions under which Kbuild links each object;
+- `lines`, `references`, `variables`, `makefile`, `condition`, `evaluation`, `gates`: the conditions under which Kbuild links each object;
 - `conf`, `server`, `closure`: the options that go together, by the kernel's own Kconfig;
 - `mentions`: the objects that a rebuild compiles, by the records of fixdep;
 - `c_text`, `parts`: the code and data between `#if`, by the text of C files and debugging information;
 - `kernel`, `costs`: the bytes that the kernel keeps because of objects;
 - `classes`, `hardware`, `devices`: the use of options in traces, and the drivers of the target's devices;
-- `holders`, `source`, `values`, `expression`: the numeric options that set the size of a variable, with smaller values;
+- `holders`, `source`, `values`, `expression`, `ranges`: the numeric options that set the size of a variable, with smaller values;
 - `survey`, `joint`: all of these together, a row for each option; the proposed options together;
 - `inspect`: the order in which a build is read;
 - `print`, `explain`, `advise`, `html`: the output;
@@ -30,11 +30,11 @@ mod conf;
 mod config;
 mod costs;
 mod devices;
+mod evaluation;
 mod explain;
 mod expression;
 mod figures;
 mod flags;
-mod functions;
 mod gates;
 mod hardware;
 mod holders;
@@ -49,6 +49,7 @@ mod makefile;
 mod mentions;
 mod parts;
 mod print;
+mod ranges;
 mod rank;
 mod ranking;
 mod references;

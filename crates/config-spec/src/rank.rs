@@ -12,8 +12,7 @@ use kplan::KeptBytes;
 
 use crate::arguments::RankArguments;
 use crate::cache::Cache;
-use crate::closure::Closure;
-use crate::config::Config;
+use crate::config::{Closure, Config};
 use crate::costs;
 use crate::figures::{Figures, Memory};
 use crate::inspect::{Inspection, Question, inspect};

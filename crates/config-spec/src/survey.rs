@@ -9,8 +9,8 @@ use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 
 use crate::classes::{self, Handlers, Inside, Ran, RanFunction};
-use crate::closure::{Closure, Closures};
-use crate::config::Config;
+use crate::closure::Closures;
+use crate::config::{Closure, Config};
 use crate::costs::{self, Costs};
 use crate::flags::Flags;
 use crate::gates::Gates;

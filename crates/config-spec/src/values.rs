@@ -11,8 +11,8 @@ use census::document::Document;
 use kcli::Failure;
 use kplan::{OptionValue, ValueLimit};
 
-use crate::closure::Closure;
 use crate::conf::Conf;
+use crate::config::Closure;
 use crate::expression::{Values, number};
 use crate::holders::{self, Holder, PAGE};
 use crate::kconfig::{Definition, Kind};

@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::condition::{Condition, Piece, Text};
 use crate::config::Config;
-use crate::functions;
+use crate::evaluation;
 use crate::lines::{split_arguments, split_words};
 use crate::references::{RawPiece, function_call, pieces, substitute};
 
@@ -261,7 +261,7 @@ impl Variables {
         }
         let Some(within) = within.deeper() else { return unknown() };
         if let Some((function, arguments)) = function_call(inside) {
-            if !functions::KNOWN.contains(&function) {
+            if !evaluation::FUNCTIONS.contains(&function) {
                 return unknown();
             }
             let arguments = split_arguments(arguments);

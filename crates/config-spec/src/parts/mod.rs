@@ -22,7 +22,8 @@ use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::classes::{Ran, RanFunction};
-use crate::closure::{Closure, Closures};
+use crate::closure::Closures;
+use crate::config::Closure;
 use crate::costs::is_init;
 use crate::gates::Gates;
 use crate::mentions::Mentions;

@@ -1,14 +1,58 @@
-//! The functions of make that the conditions of Kbuild files use.
+//! The values of conditions and texts in a configuration, and the functions of make in them.
 
-use crate::condition::Text;
+use crate::condition::{Condition, Piece, Text};
 use crate::config::Config;
 
-/// The functions that [`call`] evaluates.
-pub const KNOWN: [&str; 10] =
+impl Condition {
+    /// Returns whether it is true in a configuration; `None` if that cannot be decided.
+    pub fn holds(&self, config: &Config) -> Option<bool> {
+        match self {
+            Condition::Always => Some(true),
+            Condition::Equal(a, b) => Some(a.value(config)?.trim() == b.value(config)?.trim()),
+            Condition::Not(inner) => inner.holds(config).map(|holds| !holds),
+            Condition::All(parts) => decide(parts, config, false),
+            Condition::Any(parts) => decide(parts, config, true),
+        }
+    }
+}
+
+/// Returns `decisive` if any part has this value, `None` if none has and one is undecided.
+fn decide(parts: &[Condition], config: &Config, decisive: bool) -> Option<bool> {
+    let mut result = Some(!decisive);
+    for part in parts {
+        match part.holds(config) {
+            Some(holds) if holds == decisive => return Some(decisive),
+            Some(_) => {}
+            None => result = None,
+        }
+    }
+    result
+}
+
+impl Text {
+    /// Returns its value in a configuration; `None` if it has an unknown part.
+    pub fn value(&self, config: &Config) -> Option<String> {
+        let mut value = String::new();
+        for piece in &self.0 {
+            match piece {
+                Piece::Literal(text) => value.push_str(text),
+                Piece::Option(name) => value.push_str(config.value(name)),
+                Piece::Call(function, arguments) => {
+                    value.push_str(&call(function, arguments, config)?);
+                }
+                Piece::Unknown(_) => return None,
+            }
+        }
+        Some(value)
+    }
+}
+
+/// The functions of make that are evaluated.
+pub const FUNCTIONS: [&str; 10] =
     ["and", "filter", "filter-out", "findstring", "firstword", "if", "or", "sort", "strip", "subst"];
 
 /// Returns the value of a call of a function in a configuration; `None` if the function or an argument is unknown.
-pub fn call(function: &str, arguments: &[Text], config: &Config) -> Option<String> {
+fn call(function: &str, arguments: &[Text], config: &Config) -> Option<String> {
     let value = |number: usize| arguments.get(number).map_or(Some(String::new()), |text| text.value(config));
     let is_pattern = |pattern: &str, word: &str| match pattern.split_once('%') {
         None => pattern == word,
@@ -72,8 +116,23 @@ pub fn call(function: &str, arguments: &[Text], config: &Config) -> Option<Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::condition::Piece;
-    use crate::condition::tests::value_of;
+    use crate::condition::tests::{is_set, value_of};
+
+    fn unknown() -> Condition {
+        Condition::Equal(Text(vec![Piece::Unknown("KBUILD_EXTMOD".into())]), Text::default())
+    }
+
+    #[test]
+    fn unknown_part_decides_nothing() {
+        let config = Config::parse("CONFIG_A=y\n");
+        let (on, off) = (is_set("A"), is_set("B"));
+        assert_eq!(unknown().holds(&config), None);
+        assert_eq!(unknown().negated().holds(&config), None);
+        assert_eq!(unknown().and(on.clone()).holds(&config), None);
+        assert_eq!(unknown().and(off.clone()).holds(&config), Some(false));
+        assert_eq!(Condition::any([unknown(), on]).holds(&config), Some(true));
+        assert_eq!(Condition::any([unknown(), off]).holds(&config), None);
+    }
 
     #[test]
     fn functions_give_what_make_gives() {
