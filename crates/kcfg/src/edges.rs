@@ -10,7 +10,7 @@ data edge of that node already says so.
 
 use serde::Serialize;
 
-use crate::graph::{Dest, Graph, Life, NodeKind, Ref, Role, Target, Terminator};
+use crate::graph::{Dest, Graph, NodeKind, Ref, Role, SiteIndex, Target, Terminator};
 use crate::index::{NodeId, SymbolId};
 use crate::returns::Returns;
 
@@ -164,106 +164,4 @@ impl<'g> Edges<'g> {
         };
         Edge { kind, to }
     }
-}
-
-/// The weak-table entries of each site.
-pub(crate) struct SiteIndex {
-    /// Start of each node's entries in `entries`.
-    starts: Vec<u32>,
-    entries: Vec<NodeId>,
-}
-
-impl SiteIndex {
-    pub(crate) fn of(graph: &Graph) -> SiteIndex {
-        let sites = graph.node_ids().filter_map(|node| {
-            let chunk = graph.chunk(node)?;
-            let Life::Site(_) = chunk.life else { return None };
-            graph.resolve_node(graph.site(node)?.target).map(|site| (site, node))
-        });
-        let sites: Vec<(NodeId, NodeId)> = sites.collect();
-        let mut starts = vec![0u32; graph.nodes.len() + 1];
-        for (site, _) in &sites {
-            starts[site.get() + 1] += 1;
-        }
-        for i in 1..starts.len() {
-            starts[i] += starts[i - 1];
-        }
-        let mut entries = vec![NodeId(0); starts[graph.nodes.len()] as usize];
-        let mut at = starts.clone();
-        for (site, node) in sites {
-            entries[at[site.get()] as usize] = node;
-            at[site.get()] += 1;
-        }
-        SiteIndex { starts, entries }
-    }
-
-    pub(crate) fn entries(&self, node: NodeId) -> &[NodeId] {
-        &self.entries[self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize]
-    }
-}
-
-/// The unique predecessor of each node, if exactly one other node refers or branches to it.
-pub(crate) struct Predecessors {
-    only: Vec<Incoming>,
-}
-
-#[derive(Clone, Copy)]
-enum Incoming {
-    None,
-    One(NodeId),
-    Many,
-}
-
-impl Predecessors {
-    pub(crate) fn of(graph: &Graph) -> Predecessors {
-        let mut only = vec![Incoming::None; graph.nodes.len()];
-        let mut add = |from: NodeId, to: NodeId| {
-            only[to.get()] = match only[to.get()] {
-                Incoming::None => Incoming::One(from),
-                _ => Incoming::Many,
-            };
-        };
-        for node in graph.node_ids() {
-            if let Some(block) = graph.block(node) {
-                for_each_successor(graph, &block.end, |to| add(node, to));
-            }
-            for reference in graph.refs_of(node) {
-                if let Some(to) = graph.resolve_node(reference.target) {
-                    add(node, to);
-                }
-            }
-        }
-        // A symbol may be referenced from anywhere.
-        for symbol in &graph.symbols {
-            if let crate::graph::SymbolPlace::Node(node, 0) = symbol.place {
-                only[node.get()] = Incoming::Many;
-            }
-        }
-        Predecessors { only }
-    }
-
-    /// Returns the only predecessor of a node; `None` if there may be others.
-    pub(crate) fn only(&self, node: NodeId) -> Option<NodeId> {
-        match self.only[node.get()] {
-            Incoming::One(from) => Some(from),
-            Incoming::None | Incoming::Many => None,
-        }
-    }
-}
-
-/// Calls `f` with the successors of a block, from its terminator. Callees, and targets of patched branches, are
-/// references instead.
-pub fn for_each_successor(graph: &Graph, end: &Terminator, mut f: impl FnMut(NodeId)) {
-    match end {
-        Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } => {
-            graph.resolve_node(dest.target).into_iter().for_each(&mut f);
-        }
-        Terminator::Switch(table) => {
-            for slot in graph.slots(*table) {
-                graph.resolve_node(slot.target).into_iter().for_each(&mut f);
-            }
-        }
-        _ => {}
-    }
-    end.next().into_iter().for_each(f);
 }

@@ -10,12 +10,15 @@ code and data cannot leave a stale edge.
 mod carried;
 
 pub mod edges;
+mod error;
 pub mod flow;
 pub mod graph;
 pub mod index;
 pub mod instructions;
 pub mod lift;
 pub mod lower;
+mod mapping;
+mod own;
 pub mod parameters;
 pub mod print;
 pub mod returns;
@@ -25,3 +28,4 @@ pub mod special;
 pub mod summary;
 
 pub use carried::HAND_WRITTEN;
+pub use error::Error;

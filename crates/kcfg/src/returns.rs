@@ -15,8 +15,7 @@ use std::num::NonZeroU32;
 
 use fixedbitset::FixedBitSet;
 
-use crate::edges::{SiteIndex, for_each_successor};
-use crate::graph::{Graph, NodeKind, Ref, Role, Target, Terminator};
+use crate::graph::{Graph, NodeKind, Ref, Role, SiteIndex, Target, Terminator, for_each_successor};
 use crate::index::{FunctionId, NodeId};
 
 /// The blocks from which control may return to the caller.

@@ -3,9 +3,9 @@
 use kelf::{Place, Program};
 use rustc_hash::FxHashMap;
 
+use crate::error::Error;
 use crate::graph::{Graph, Root, SymbolPlace};
 use crate::index::NodeId;
-use crate::lift::Error;
 use crate::script::LinkerScript;
 use crate::special::RootReason;
 

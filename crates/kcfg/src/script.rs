@@ -6,7 +6,7 @@ use std::path::Path;
 use glob::Pattern;
 use rustc_hash::FxHashMap;
 
-use crate::lift::Error;
+use crate::error::Error;
 
 /// A preprocessed linker script.
 #[derive(Clone, Debug, Default)]

@@ -1,7 +1,7 @@
 //! Running several passes, in rounds between which data is cut finer.
 
 use kcfg::graph::{Broken, Graph};
-use kcfg::lift::{self, Lifter};
+use kcfg::lift::Lifter;
 use kcfg::lower;
 use kflow::Remembered;
 use kplan::Plan;
@@ -16,7 +16,7 @@ const MAX_ROUNDS: usize = 4;
 pub enum Error {
     /// The program cannot be lifted.
     #[error(transparent)]
-    Lift(#[from] lift::Error),
+    Lift(#[from] kcfg::Error),
     /// A defect of kshrink.
     #[error("after {step}, an invariant of the graph is broken: {broken}; please report this")]
     Broken {

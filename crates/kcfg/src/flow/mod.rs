@@ -25,8 +25,10 @@ use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
 
-use crate::edges::{SiteIndex, for_each_successor};
-use crate::graph::{Block, Dest, Graph, InputSection, Life, Ref, Role, SymbolPlace, Target, Terminator};
+use crate::graph::{
+    Block, Dest, Graph, InputSection, Life, Ref, Role, SiteIndex, SymbolPlace, Target, Terminator,
+    for_each_successor,
+};
 use crate::index::{FunctionId, NodeId};
 use crate::special::TableKind;
 

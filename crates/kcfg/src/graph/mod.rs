@@ -13,8 +13,11 @@ mod contents;
 mod edit;
 mod moves;
 mod node;
+mod opaque;
 mod program;
+mod sites;
 mod sources;
+mod successors;
 mod verify;
 
 use std::ops::Range;
@@ -27,7 +30,7 @@ use kisa::{Encoding, Rewritable, StoreLayout};
 use rustc_hash::FxHashMap;
 
 use crate::index::{FunctionId, NodeId, SymbolId, TableId};
-use crate::lift::mapping::content_behind;
+use crate::mapping::content_behind;
 use crate::special::{TableKind, World};
 
 pub use contents::Contents;
@@ -37,7 +40,10 @@ pub use program::{
     CodeName, Counters, Function, InputSection, JumpTable, Opaque, Root, Section, StackNote, Symbol,
     SymbolPlace,
 };
+pub(crate) use sites::SiteIndex;
 pub use sources::{MergedCode, Sources};
+pub(crate) use successors::Predecessors;
+pub use successors::for_each_successor;
 pub use verify::Broken;
 
 /// A program as one graph.

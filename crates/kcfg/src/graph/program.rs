@@ -1,16 +1,13 @@
 //! The parts of a program besides nodes: sections, functions, symbols, jump tables, roots.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_TLS, SHF_WRITE};
-use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_NOTYPE, STT_TLS};
+use goblin::elf::sym::{STB_LOCAL, STT_NOTYPE, STT_TLS};
 use kelf::ObjectIndex;
 use kisa::Encoding;
 
-use super::Graph;
-use crate::carried::HAND_WRITTEN;
 use crate::index::{NodeId, SectionId, SymbolId};
 use crate::special::RootReason;
 
@@ -211,23 +208,4 @@ pub struct Opaque {
     pub name: String,
     /// A short reason.
     pub reason: &'static str,
-}
-
-impl Graph {
-    /// Returns the opaque code by function: a chunk of compiled code occurs once for each function in it.
-    pub fn opaque_functions(&self) -> Vec<Opaque> {
-        let mut functions: BTreeMap<NodeId, BTreeMap<u32, &str>> = BTreeMap::new();
-        for symbol in self.symbols.iter().filter(|symbol| symbol.kind == STT_FUNC) {
-            if let SymbolPlace::Node(node, offset) = symbol.place {
-                functions.entry(node).or_default().entry(offset).or_insert(&symbol.name);
-            }
-        }
-        let by_function = |opaque: &Opaque| match functions.get(&opaque.node) {
-            Some(names) if opaque.reason != HAND_WRITTEN => {
-                names.values().map(|&name| Opaque { name: name.to_owned(), ..opaque.clone() }).collect()
-            }
-            _ => vec![opaque.clone()],
-        };
-        self.opaque.iter().flat_map(by_function).collect()
-    }
 }

@@ -11,8 +11,9 @@ use std::fmt;
 
 use kisa::Flow;
 
-use super::{Block, Counters, Graph, Life, Node, NodeKind, Ref, Role, SymbolPlace, Terminator};
-use crate::edges::for_each_successor;
+use super::{
+    Block, Counters, Graph, Life, Node, NodeKind, Ref, Role, SymbolPlace, Terminator, for_each_successor,
+};
 use crate::index::{NodeId, TableId};
 
 /// A broken invariant, which is a defect of kshrink.

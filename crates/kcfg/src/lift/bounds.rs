@@ -8,8 +8,7 @@ a load of a narrow field. Compilers also compare a field of memory and only then
 the same value.
 */
 
-use crate::edges::Predecessors;
-use crate::graph::{Graph, Terminator};
+use crate::graph::{Graph, Predecessors, Terminator};
 use crate::index::NodeId;
 use kflow::values::{Names, Site, State};
 use kisa::{Condition, Reg, low_mask};

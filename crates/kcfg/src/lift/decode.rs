@@ -2,20 +2,19 @@
 
 mod addresses;
 mod distances;
-mod spans;
+pub(super) mod spans;
 mod whole;
 
 use std::ops::Range;
 
 use kelf::{Machine, Object, Reloc, RelocClass, SectionIndex};
-use kisa::{BranchKind, Encoding, Flow, Insn, Rewritable};
+use kisa::{BranchKind, Encoding, Flow, Rewritable};
 
-pub(super) use self::spans::Span;
-use self::spans::spans;
+use self::spans::{Span, spans};
 pub(super) use self::whole::{LABELS, is_assembler_label, may_fall_through};
 use super::instructions::{DataKind, DataPart, Decoded, Reader, is_literal};
-use super::mapping::Mapping;
 use super::names::SectionNames;
+use super::placed::PlacedInsn;
 use crate::carried::Carried;
 
 /// A code section, split into functions and instructions.
@@ -58,65 +57,6 @@ pub(super) struct CodeSection {
     pub opaque: Option<&'static str>,
 }
 
-/// An instruction and its offset in the section.
-#[derive(Clone, Copy)]
-pub(super) struct PlacedInsn {
-    pub offset: u32,
-    pub insn: Insn,
-    pub encoding: Encoding,
-    /// The condition that another instruction applies to it (`it` of Thumb code), by the machine's own number.
-    pub predicate: Option<u8>,
-    /// The encoding of the target of a direct branch.
-    pub target_encoding: Encoding,
-}
-
-impl PlacedInsn {
-    pub fn end(&self) -> u32 {
-        self.offset + u32::from(self.insn.len)
-    }
-
-    /// Returns the offset as an address that also carries its encoding and condition.
-    pub fn address(&self) -> u64 {
-        let address = self.encoding.address(self.offset.into());
-        self.predicate.map_or(address, |condition| kisa::arm::predicated(address, condition))
-    }
-
-    /// Whether another instruction makes it conditional.
-    pub fn is_predicated(&self) -> bool {
-        self.predicate.is_some()
-    }
-
-    /// Whether execution may continue after it although it transfers control without returning.
-    pub fn is_conditional(&self) -> bool {
-        let branch =
-            matches!(self.insn.flow, Flow::Direct { branch, .. } if branch.kind == BranchKind::Conditional);
-        branch || self.insn.conditional
-    }
-
-    /// Returns the target of a direct branch, as an offset in the section.
-    pub fn target(&self) -> Option<u32> {
-        match self.insn.flow {
-            Flow::Direct { target, .. } => {
-                // The bit gives the encoding of the target.
-                Some(target as u32 & !u32::from(self.target_encoding == Encoding::Thumb))
-            }
-            _ => None,
-        }
-    }
-
-    /// Returns the target, if the field of the branch contains it, without a relocation.
-    pub fn encoded_target(&self, relocs: &[Reloc]) -> Option<u32> {
-        match self.insn.flow {
-            Flow::Direct { field_offset, .. }
-                if reloc_at(relocs, self.offset + u32::from(field_offset)).is_none() =>
-            {
-                self.target()
-            }
-            _ => None,
-        }
-    }
-}
-
 impl CodeSection {
     /// Decodes a section of compiler-made code, except for the parts that the object lists as opaque.
     pub fn decode(
@@ -128,7 +68,7 @@ impl CodeSection {
         sites: &[u32],
     ) -> CodeSection {
         let section = object.section(index);
-        let mapping = Mapping::of(object, names, index);
+        let mapping = names.mapping(index);
         let mut code = CodeSection {
             insns: Vec::with_capacity(section.data.len() / 3),
             data: Vec::new(),
@@ -293,13 +233,4 @@ impl CodeSection {
             }
         }
     }
-}
-
-/// Returns the relocation of the field at `offset`.
-pub(super) fn reloc_at(relocs: &[Reloc], offset: u32) -> Option<&Reloc> {
-    let i = relocs.partition_point(|reloc| reloc.offset < u64::from(offset));
-    relocs[i..]
-        .iter()
-        .take_while(|reloc| reloc.offset == u64::from(offset))
-        .find(|reloc| reloc.class != RelocClass::None)
 }

@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use kelf::{Machine, Reloc};
 
-use super::decode::{PlacedInsn, Span};
-use super::mapping::{Content, Mapping};
+use super::decode::spans::Span;
+use super::placed::PlacedInsn;
+use crate::mapping::{Content, Mapping};
 use kisa::{BranchKind, Encoding, Flow, Literal, Rewritable};
 
 /// Reason for an opaque function that may jump through a table of distances that is not decoded.

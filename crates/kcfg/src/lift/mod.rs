@@ -17,9 +17,10 @@ Unsupported code is opaque, and listed in [`Graph::opaque`].
 mod bounds;
 mod decode;
 mod instructions;
-pub(crate) mod mapping;
 mod names;
 mod nodes;
+mod options;
+mod placed;
 mod plan;
 mod pointers;
 mod references;
@@ -28,140 +29,21 @@ mod switches;
 mod tags;
 mod variables;
 
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use kelf::{Attributes, KernelBuild, KernelVersion, Machine, Program};
 use rustc_hash::FxHashSet;
 
+use crate::error::Error;
 use crate::graph::{Graph, Life, Root};
 use crate::index::InputId;
-
 use crate::roots::Roots;
 use crate::script::LinkerScript;
 use crate::special::{RootReason, World};
 use plan::{Plans, SectionPlan};
 use pointers::Pointed;
 
-/// Input of lifting besides the objects.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Kernel or user program, which gives section names their meaning and determines the sections that the link
-    /// discards.
-    pub world: World,
-    /// Keep `.export_symbol`: the kernel has loadable modules, and its build reads the exports from the objects.
-    pub keep_exports: bool,
-}
-
-/// The reason why a program cannot be lifted.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// There is no decoder for the machine.
-    #[error("cannot lift {0} code yet; kshrink decodes i386, x86_64 and 32-bit ARM")]
-    Machine(kelf::Machine),
-    /// The size or the relocations of a weak table fit no known layout.
-    #[error("{object}: section {section}: {problem}; expected the layout of Linux 6.1 to 6.12")]
-    Table {
-        /// The object.
-        object: String,
-        /// The section.
-        section: String,
-        /// The problem.
-        problem: String,
-    },
-    /// The list of opaque parts is damaged.
-    #[error(
-        "{object}: section .comment.kshrink: {problem}; the object is damaged, make it again with kshrink-spec"
-    )]
-    Carried {
-        /// The object.
-        object: String,
-        /// The problem.
-        problem: String,
-    },
-    /// The attributes of an ARM object are damaged.
-    #[error("{object}: {problem}; the object is damaged, or made by an unsupported compiler")]
-    Attributes {
-        /// The object.
-        object: String,
-        /// The problem.
-        problem: &'static str,
-    },
-    /// The linker script cannot be read.
-    #[error("{path}: cannot read the linker script: {source}", path = path.display())]
-    Script {
-        /// Its path.
-        path: PathBuf,
-        /// The cause.
-        source: std::io::Error,
-    },
-    /// An entry point is not defined.
-    #[error("no object defines the entry point {0}; name a global function of the objects")]
-    NoEntry(String),
-    /// The field of a relocation is not within one instruction or entry.
-    #[error(
-        "{object}: section {section}: the field of the relocation at {offset:#x} is not within one instruction or \
-         table entry; the object is damaged, or made by an unsupported compiler"
-    )]
-    Straddling {
-        /// The object.
-        object: String,
-        /// The section.
-        section: String,
-        /// The offset in the section.
-        offset: u64,
-    },
-    /// A section ends with a conditional branch, which falls through.
-    #[error(
-        "{object}: section {section}: the conditional branch at {offset:#x} falls through into the code that the \
-         linker places after the section, which kshrink cannot preserve; end the function with a jump, a return or a trap"
-    )]
-    RunsOff {
-        /// The object.
-        object: String,
-        /// The section.
-        section: String,
-        /// The offset in the section.
-        offset: u32,
-    },
-    /// A relocation for which the linker makes a table entry (global offset table, thread-local storage) refers to a
-    /// place outside of every variable.
-    #[error(
-        "{object}: section {section}: the relocation at {offset:#x} refers to a place outside of every variable of \
-         section {target}; the object is damaged, build it again"
-    )]
-    Outside {
-        /// The object.
-        object: String,
-        /// The section with the relocation.
-        section: String,
-        /// The offset in the section.
-        offset: u64,
-        /// The section that should contain the place.
-        target: String,
-    },
-    /// A reference to a section that is not part of the program.
-    #[error(
-        "{object}: section {section}: the relocation at {offset:#x} refers to section {target}, which is not \
-         part of the program; was the object built for another linker script?"
-    )]
-    Discarded {
-        /// The object.
-        object: String,
-        /// The section with the relocation.
-        section: String,
-        /// The offset in the section.
-        offset: u64,
-        /// The missing section.
-        target: String,
-    },
-}
-
-impl kcli::Fault for Error {
-    fn is_bad_input(&self) -> bool {
-        !matches!(self, Error::Script { .. })
-    }
-}
+pub use options::{Keep, Options, Part};
 
 /// Lifts one program, and splits its data at variables, again after passes have removed references.
 pub struct Lifter<'p> {
@@ -175,25 +57,6 @@ pub struct Lifter<'p> {
     kept: Vec<Part>,
     /// Sections that are not split at their variables because the caller keeps parts of them whole.
     whole: FxHashSet<InputId>,
-}
-
-/// A part of an input section: a function, a variable, or a section of data.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// The section.
-    pub section: InputId,
-    /// Offsets in bytes in it.
-    pub range: Range<u32>,
-}
-
-/// The way in which a part is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// No part of it is removed.
-    Alive,
-    /// No part of it is removed, and it is opaque; a function that cannot be moved alone is kept together with its
-    /// section.
-    Whole,
 }
 
 impl<'p> Lifter<'p> {
@@ -340,14 +203,6 @@ impl<'p> Lifter<'p> {
         self.refine(&mut graph);
         Ok(graph)
     }
-}
-
-/// Returns the largest alignment in bytes that a function or variable at `offset` of a section may need: the alignment
-/// of its offset, up to the one of the section. Objects do not record the actual one, and padding does not reveal it if
-/// the offset was aligned already.
-fn alignment(section_align: u64, offset: u32) -> u32 {
-    let section_align = section_align as u32;
-    if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }
 }
 
 /// Makes the nodes of a part roots, except for entries of weak tables.

@@ -3,7 +3,7 @@
 use fixedbitset::FixedBitSet;
 use kelf::{Machine, Object, Place, SectionIndex, Symbol};
 
-use super::mapping::content_behind;
+use crate::mapping::{Mapping, content_behind};
 
 /// The symbols of an object by section.
 pub(super) struct SectionNames<'o> {
@@ -53,13 +53,15 @@ impl<'o> SectionNames<'o> {
         self.all(section).filter(move |symbol| content_behind(machine, symbol.name).is_none())
     }
 
-    /// Returns the mapping symbols in a section, in the order of the object.
-    pub fn mapping_symbols(
-        &self,
-        section: SectionIndex,
-    ) -> impl Iterator<Item = &'o Symbol<'o>> + use<'o, '_> {
-        let machine = self.machine;
-        self.all(section).filter(move |symbol| content_behind(machine, symbol.name).is_some())
+    /// Reads the mapping from the symbols of a section. Machines without mapping symbols have one encoding and no data
+    /// in code.
+    pub fn mapping(&self, section: SectionIndex) -> Mapping {
+        let content = |symbol: &Symbol<'_>| content_behind(self.machine, symbol.name);
+        let symbols = self.all(section);
+        let mut found: Vec<_> =
+            symbols.filter_map(|symbol| Some((symbol.value as u32, content(symbol)?))).collect();
+        found.sort_by_key(|&(offset, _)| offset);
+        Mapping::new(found)
     }
 
     fn all(&self, section: SectionIndex) -> impl Iterator<Item = &'o Symbol<'o>> + use<'o, '_> {

@@ -8,9 +8,10 @@ use kelf::{Machine, ObjectIndex, Program, SectionIndex};
 
 use rustc_hash::FxHashSet;
 
-use super::decode::{CodeSection, PlacedInsn, Span, may_fall_through};
+use super::decode::spans::Span;
+use super::decode::{CodeSection, may_fall_through};
 use super::instructions::{DataKind, DataPart};
-use super::mapping::Content;
+use super::placed::PlacedInsn;
 use super::plan::SectionPlan;
 use super::sites::FixedRegion;
 use crate::carried::NO_FUNCTION;
@@ -19,6 +20,7 @@ use crate::graph::{
     Section, Sources, StackNote, Terminator,
 };
 use crate::index::{FunctionId, InputId, NodeId, SectionId};
+use crate::mapping::Content;
 use crate::special::World;
 use kisa::{BranchKind, Flow};
 

@@ -14,9 +14,10 @@ use kelf::{
 
 use super::decode::{CodeSection, LABELS, is_assembler_label};
 use super::names::SectionNames;
+use super::options::Options;
 use super::sites::{self, FixedRegion, Sites};
-use super::{Error, Options};
 use crate::carried::{self, Carried, HAND_WRITTEN};
+use crate::error::Error;
 use crate::graph::Life;
 use crate::special::{RootReason, Rule, World};
 use kisa::{BranchKind, Rewritable};

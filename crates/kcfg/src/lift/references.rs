@@ -12,11 +12,12 @@ use kelf::{
 use kisa::{BranchKind, BranchRelocation, Flow, Rewritable};
 use rustc_hash::FxHashMap;
 
-use super::Error;
-use super::decode::{CodeSection, reloc_at};
+use super::decode::CodeSection;
 use super::instructions::slot_value;
 use super::nodes::{Distances, Lifted};
+use super::placed::reloc_at;
 use super::plan;
+use crate::error::Error;
 use crate::graph::{JumpTable, Life, Ref, Role, SymbolPlace, Target};
 use crate::index::{NodeId, SectionId, SymbolId, TableId};
 

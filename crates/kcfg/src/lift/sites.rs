@@ -141,7 +141,7 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
 /// Returns the place in this object that the field at `offset` of a table refers to; `None` if it is not within a
 /// section.
 fn local_place(object: &Object<'_>, index: SectionIndex, offset: u32) -> Option<(SectionIndex, u32)> {
-    let reloc = super::decode::reloc_at(&object.section(index).relocs, offset)?;
+    let reloc = super::placed::reloc_at(&object.section(index).relocs, offset)?;
     let symbol = &object.symbols[reloc.symbol.get()];
     match symbol.place {
         Place::Section(section) => {

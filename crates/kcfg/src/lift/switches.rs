@@ -24,8 +24,7 @@ use rustc_hash::FxHashMap;
 
 use super::bounds;
 use super::nodes::Lifted;
-use crate::edges::Predecessors;
-use crate::graph::{Graph, JumpTable, NodeKind, Ref, Role, Target, Terminator};
+use crate::graph::{Graph, JumpTable, NodeKind, Predecessors, Ref, Role, Target, Terminator};
 use crate::index::{NodeId, TableId};
 
 /// Resolves the jump tables of all blocks that end with an indirect jump, if their size can be proved.

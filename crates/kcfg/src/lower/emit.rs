@@ -11,14 +11,16 @@ use kelf::{
 };
 use rustc_hash::FxHashMap;
 
+use super::lowered::{Error, Lowered, PlacedCode};
 use super::pack;
 use super::relax::{self, Placed, PlacedNode, Relax};
-use super::symbols::{OUTLINED, OWN, Places, SymbolTable};
-use super::{Error, Lowered, PlacedCode, unwind};
+use super::symbols::{Places, SymbolTable};
+use super::unwind;
 use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
 use crate::graph::{Block, Graph, JumpTable, NodeKind, Role, StackNote, Terminator};
 use crate::index::{NodeId, SectionId, SymbolId, TableId};
-use crate::lift::mapping::Content;
+use crate::mapping::Content;
+use crate::own::{OUTLINED, OWN};
 use kisa::{BranchRelocation, Rewritable};
 
 /// `SHT_ARM_ATTRIBUTES` (IHI 0044, 5.4.1).

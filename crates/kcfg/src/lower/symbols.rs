@@ -7,16 +7,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Graph, NodeKind, SymbolPlace, Target};
 use crate::index::{NodeId, SymbolId};
-use crate::lift::mapping::{Content, symbol_in_front};
+use crate::mapping::{Content, symbol_in_front};
+use crate::own::OWN;
 use kisa::Encoding;
-
-/// The prefix of symbols that lowering adds. It begins like compilers' labels, which the kernel's symbol table omits
-/// (scripts/mksysmap).
-pub(crate) const OWN: &str = ".Lkshrink";
-
-/// The symbol name of an outlined function. It identifies the function when the object is read again, because such a
-/// function follows no calling convention.
-pub(crate) const OUTLINED: &str = ".Lkshrink.outlined";
 
 /// Symbols under construction.
 pub(super) struct SymbolTable<'g> {

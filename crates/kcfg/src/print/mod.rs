@@ -24,7 +24,7 @@ use serde::Serialize;
 use crate::edges::Edges;
 use crate::graph::{Graph, Opaque, Provenance, Symbol, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SymbolId};
-use crate::lift::mapping::{Content, content_behind};
+use crate::mapping::{Content, content_behind};
 use crate::special::RootReason;
 use kisa::BranchForm;
 

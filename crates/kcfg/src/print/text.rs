@@ -11,7 +11,7 @@ use super::Printer;
 use crate::graph::{Dest, NodeKind, Ref, Terminator};
 use crate::index::NodeId;
 use crate::instructions::decode;
-use crate::lift::mapping::{Content, Mapping};
+use crate::mapping::{Content, Mapping};
 use kelf::{Machine, RelocClass};
 use kisa::{Branch, Encoding, Flow};
 

@@ -6,7 +6,7 @@ use kelf::{KernelVersion, Machine, RelocClass, Section};
 use serde::Serialize;
 
 use super::layout::{About, Detail, EntryLayout, Versions};
-use super::sections::{ARM, Name, X86};
+use super::names::{ARM, Name, X86};
 use Name::{Family, Is};
 
 /// The tables whose entries describe code without keeping it alive.
@@ -314,7 +314,7 @@ impl TableKind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::special::sections::ALL;
+    use crate::special::names::ALL;
 
     #[test]
     fn every_layout_can_be_told_from_the_others_of_its_machine() {

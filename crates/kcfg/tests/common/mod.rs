@@ -9,10 +9,11 @@ pub mod small;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kcfg::Error;
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, Opaque, SymbolPlace};
 use kcfg::index::NodeId;
-use kcfg::lift::{Error, Lifter, Options};
+use kcfg::lift::{Lifter, Options};
 use kcfg::roots::Roots;
 use kcfg::script::LinkerScript;
 use kcfg::special::World;

@@ -17,7 +17,7 @@ literals (`lower/near.rs` of kcfg).
 */
 
 use fixedbitset::FixedBitSet;
-use kcfg::edges::for_each_successor;
+use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Life, Ref, Role};
 use kcfg::index::{FunctionId, NodeId};
 use kcfg::special::TableKind;

@@ -6,8 +6,8 @@
 //! compilers place no call there.
 
 use fixedbitset::FixedBitSet;
-use kcfg::edges::for_each_successor;
 use kcfg::graph::Graph;
+use kcfg::graph::for_each_successor;
 use kcfg::index::NodeId;
 use kisa::Exclusive;
 

@@ -4,7 +4,7 @@
 //! before it loads or overwrites it. A function without calls may still return with it.
 
 use fixedbitset::FixedBitSet;
-use kcfg::edges::for_each_successor;
+use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Terminator};
 use kcfg::index::NodeId;
 use kflow::{Instruction, bit};

@@ -1,7 +1,7 @@
 //! The handlers of system calls.
 
 use fixedbitset::FixedBitSet;
-use kcfg::edges::for_each_successor;
+use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Role, Target};
 use kcfg::index::{NodeId, SymbolId};
 use kplan::Abi;

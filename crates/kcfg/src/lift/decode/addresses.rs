@@ -3,8 +3,9 @@
 use kelf::Object;
 use kisa::{BranchKind, Effect, Flow, Rewritable};
 
-use super::{CodeSection, PlacedInsn, reloc_at};
+use super::CodeSection;
 use crate::lift::instructions::{DataKind, slot_value};
+use crate::lift::placed::{PlacedInsn, reloc_at};
 use crate::special::is_retpoline;
 
 impl CodeSection {

@@ -12,8 +12,10 @@
 use kisa::{Reg, Rewritable};
 use rustc_hash::FxHashMap;
 
-use super::{CodeSection, Span, reloc_at};
-use crate::lift::mapping::{Content, Mapping};
+use super::CodeSection;
+use super::spans::Span;
+use crate::lift::placed::reloc_at;
+use crate::mapping::{Content, Mapping};
 
 /// Size in bytes of a literal that holds a distance.
 const WORD: u32 = 4;

@@ -8,9 +8,8 @@ use kelf::Symbol;
 use kisa::{Encoding, Rewritable};
 
 use crate::carried::{Carried, NO_FUNCTION};
-use crate::lift::alignment;
-use crate::lift::mapping::{Content, Mapping};
-use crate::lower::OUTLINED;
+use crate::mapping::{Content, Mapping};
+use crate::own::OUTLINED;
 
 /// A range of code that is lifted as one function: that of a function symbol, or the code between functions.
 pub(in crate::lift) struct Span {
@@ -30,6 +29,14 @@ pub(in crate::lift) struct Span {
     pub carried: bool,
     /// An earlier rewrite outlined it, or a part of it ([`crate::graph::Function::is_outlined`]).
     pub outlined: bool,
+}
+
+/// Returns the largest alignment in bytes that a function or variable at `offset` of a section may need: the alignment
+/// of its offset, up to the one of the section. Objects do not record the actual one, and padding does not reveal it if
+/// the offset was aligned already.
+pub(in crate::lift) fn alignment(section_align: u64, offset: u32) -> u32 {
+    let section_align = section_align as u32;
+    if offset == 0 { section_align } else { section_align.min(1 << offset.trailing_zeros()) }
 }
 
 /// Splits a section at its function symbols and at its opaque parts.

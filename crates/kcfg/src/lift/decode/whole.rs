@@ -6,9 +6,11 @@ use goblin::elf::sym::STT_NOTYPE;
 use kelf::{Machine, Place, Symbol};
 use kisa::{BranchKind, Flow};
 
-use super::{CodeSection, PlacedInsn, Span};
+use super::CodeSection;
+use super::spans::Span;
 use crate::lift::instructions::{DataKind, UNKNOWN_TABLE};
-use crate::lift::mapping::content_behind;
+use crate::lift::placed::PlacedInsn;
+use crate::mapping::content_behind;
 
 impl CodeSection {
     /// Adds a reference to the code at `offset`, where a block must then begin.

@@ -12,8 +12,8 @@ use super::Connector;
 use crate::carried::HAND_WRITTEN;
 use crate::graph::{NodeKind, Symbol, SymbolPlace};
 use crate::index::{NodeId, SymbolId};
-use crate::lift::mapping::{content_behind, symbol_in_front};
-use crate::lower::OWN;
+use crate::mapping::{content_behind, symbol_in_front};
+use crate::own::OWN;
 
 impl<'p> Connector<'_, 'p> {
     /// Adds every named symbol that the program defines, and names functions after them.

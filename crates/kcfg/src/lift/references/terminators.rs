@@ -3,11 +3,11 @@
 use kisa::{BranchKind, Flow};
 
 use super::Connector;
+use crate::error::Error;
 use crate::graph::{Dest, NodeKind, Role, Target, Terminator};
 use crate::index::NodeId;
-use crate::lift::Error;
-use crate::lift::decode::reloc_at;
 use crate::lift::nodes::BlockEnd;
+use crate::lift::placed::reloc_at;
 
 impl Connector<'_, '_> {
     /// Sets the terminator of every block.

@@ -7,8 +7,7 @@ use kelf::RelocClass;
 
 use super::dominators::Dominators;
 use super::escape;
-use crate::edges::Predecessors;
-use crate::graph::{Graph, Ref, Terminator};
+use crate::graph::{Graph, Predecessors, Ref, Terminator};
 use crate::index::NodeId;
 use crate::lift::bounds;
 use kisa::{Address, Effect, MemoryOperand, Reg, Value};

@@ -3,8 +3,7 @@
 use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::edges::for_each_successor;
-use crate::graph::{Graph, Role, SymbolPlace};
+use crate::graph::{Graph, Role, SymbolPlace, for_each_successor};
 use crate::index::NodeId;
 
 /// Maximum number of blocks that one query visits; beyond it, nothing dominates.

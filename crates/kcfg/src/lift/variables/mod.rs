@@ -32,7 +32,7 @@ use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
 use rustc_hash::FxHashMap;
 
-use super::alignment;
+use super::decode::spans::alignment;
 use crate::graph::{Editor, Graph, Life, Node, SymbolPlace, Target};
 use crate::index::{InputId, NodeId};
 use crate::special::Rule;

@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use kelf::{Machine, Object, SectionIndex};
-
-use super::names::SectionNames;
+use kelf::Machine;
 use kisa::Encoding;
 
 /// The kind of content at a place of a code section.
@@ -47,17 +45,6 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Reads the mapping from the symbols of a section. Machines without mapping symbols have one encoding and no data
-    /// in code.
-    pub(super) fn of(object: &Object<'_>, names: &SectionNames<'_>, section: SectionIndex) -> Mapping {
-        let symbols = names.mapping_symbols(section);
-        let mut found: Vec<(u32, Content)> = symbols
-            .filter_map(|symbol| Some((symbol.value as u32, content_behind(object.machine, symbol.name)?)))
-            .collect();
-        found.sort_by_key(|&(offset, _)| offset);
-        Mapping::new(found)
-    }
-
     /// Creates the mapping from the contents after mapping symbols, in the order of their offsets.
     pub fn new(found: impl IntoIterator<Item = (u32, Content)>) -> Mapping {
         let mut starts = vec![(0, Content::Code(Encoding::Main))];
