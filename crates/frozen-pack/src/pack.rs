@@ -44,6 +44,13 @@ pub struct Piece {
     pub leaving: Option<Vec<u32>>,
 }
 
+impl<'b> Code<'b> {
+    /// Returns the code of a piece.
+    pub fn of(piece: &'b Piece) -> Code<'b> {
+        Code { address: piece.address, bytes: &piece.bytes, leaving: piece.leaving.as_deref() }
+    }
+}
+
 /// Packs `pieces` in pages of `page_size` bytes, and checks that all pages decode to their original bytes.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use liblzma::stream::{Action, Filters, LzmaOptions, Stream};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::CParameter;
 
-use super::Outcome;
+use super::outcome::Outcome;
 use crate::code::InstructionSet;
 
 /// Size of the dictionary for zstd, in bytes.

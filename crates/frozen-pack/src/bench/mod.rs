@@ -1,6 +1,7 @@
 //! Comparison of coders on the same pages, each packed on its own, including all that is needed to decode one of them.
 
 pub mod foreign;
+mod outcome;
 pub mod own;
 
 use std::time::Instant;
@@ -11,6 +12,7 @@ use serde::Serialize;
 use crate::code::InstructionSet;
 use crate::pack::Piece;
 use foreign::Foreign;
+use outcome::Outcome;
 
 /// Size of an index entry for a page, in bytes, with any coder.
 pub const INDEX_ENTRY: usize = 4;
@@ -39,18 +41,6 @@ pub struct Row {
     /// Speed of decoding on this machine, in 10^6 bytes of pages per second.
     pub speed: f64,
 }
-
-/// The pages as packed by a coder.
-struct Outcome<'p> {
-    coder: &'static str,
-    streams: Vec<Vec<u8>>,
-    tables: usize,
-    decoder: Option<usize>,
-    unpack: Unpack<'p>,
-}
-
-/// Decodes a page, given its number and its packed bytes.
-type Unpack<'p> = Box<dyn Fn(usize, &[u8]) -> Result<Vec<u8>, String> + 'p>;
 
 /// Packs code and data of `pieces` in pages of `page_size` bytes with each coder, unpacks it, and compares.
 ///

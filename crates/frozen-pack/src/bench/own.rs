@@ -1,6 +1,6 @@
 //! Our coders: the paper's, and the current one.
 
-use super::Outcome;
+use super::outcome::Outcome;
 use crate::data::DataModel;
 use crate::entropy::huffman::{Codes, Symbols};
 use crate::error::Damaged;

@@ -12,13 +12,11 @@
 pub mod arm;
 pub mod choose;
 pub mod i386;
+mod model;
 pub mod pages;
 pub mod values;
 
-use crate::error::Damaged;
-use crate::format::parts::{FORMAT_SIZE, TEMPLATE_SIZE};
-use crate::pack::Piece;
-use crate::symbols::{Field, Fields, Source};
+pub use model::Model;
 
 /// The opcode symbol for bytes that are not an instruction.
 pub const RAW_BYTE: u8 = 0;
@@ -74,73 +72,6 @@ pub struct Code<'b> {
     pub address: u32,
     /// Its bytes.
     pub bytes: &'b [u8],
-    /// See [`Piece::leaving`].
+    /// See [`Piece::leaving`](crate::pack::Piece::leaving).
     pub leaving: Option<&'b [u32]>,
-}
-
-impl<'b> Code<'b> {
-    /// Returns the code of a piece.
-    pub fn of(piece: &'b Piece) -> Code<'b> {
-        Code { address: piece.address, bytes: &piece.bytes, leaving: piece.leaving.as_deref() }
-    }
-}
-
-/// The data besides the distributions that all pages of code share.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Model {
-    /// i386 code.
-    I386(i386::CodeModel),
-    /// Code of 32-bit ARM, Thumb-2 or ARM.
-    Arm(arm::ArmModel),
-}
-
-impl Model {
-    /// Returns the fields of its symbols.
-    pub fn fields(&self) -> Fields {
-        match self {
-            Model::I386(_) => i386::field::ALL,
-            Model::Arm(_) => arm::field::ALL,
-        }
-    }
-
-    /// Returns the fields whose contexts are places, each treated as a field of its own.
-    pub fn fields_by_place(&self) -> &'static [Field] {
-        match self {
-            Model::I386(_) => &[i386::field::IMM16, i386::field::BYTES],
-            Model::Arm(_) => &[arm::field::BYTES],
-        }
-    }
-
-    /// Returns the size of the templates, in bytes.
-    pub fn template_size(&self) -> usize {
-        match self {
-            Model::I386(model) => TEMPLATE_SIZE * model.templates.len(),
-            Model::Arm(model) => TEMPLATE_SIZE * model.templates.len() + FORMAT_SIZE * model.formats().len(),
-        }
-    }
-
-    /// Returns the upper byte of nearby addresses, if it is not each page's own.
-    pub fn high(&self) -> Option<u32> {
-        match self {
-            Model::I386(model) => model.high,
-            Model::Arm(model) => model.high,
-        }
-    }
-
-    /// Decodes a page with the address `address` that runs at `runs_at`.
-    ///
-    /// # Errors
-    /// If the page is damaged.
-    pub fn decode<S: Source>(
-        &self,
-        source: &mut S,
-        address: u32,
-        runs_at: u32,
-        out: &mut [u8],
-    ) -> Result<(), Damaged> {
-        match self {
-            Model::I386(model) => model.decode(source, address, runs_at, out),
-            Model::Arm(model) => model.decode(source, address, runs_at, out),
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! The packed file, as `docs/frozen-format.md` describes it.
 
 pub mod parts;
+mod words;
 
 use flate2::Crc;
 
@@ -8,8 +9,8 @@ use crate::code::Model;
 use crate::data::DataModel;
 use crate::entropy::tables::Tables;
 use crate::error::Damaged;
-use crate::symbols::Fields;
 use parts::{read_code, read_data, write_code, write_data};
+use words::{Input, SHORT, put};
 
 /// The first bytes of a packed file.
 pub const MAGIC: [u8; 8] = *b"kfrozen\n";
@@ -245,12 +246,6 @@ impl Packed {
     }
 }
 
-const SHORT: Damaged = Damaged("it ends too early");
-
-fn put(out: &mut Vec<u8>, words: impl IntoIterator<Item = u32>) {
-    out.extend(words.into_iter().flat_map(u32::to_le_bytes));
-}
-
 fn read_index(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged> {
     let offset = |entry: u32| entry & ((1 << OFFSET_BITS) - 1);
     if !entries.is_sorted_by_key(|&entry| offset(entry)) || entries.last() != Some(&(streams as u32)) {
@@ -276,38 +271,4 @@ fn read_regions(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damag
         return Err(Damaged("its index is not in order"));
     }
     Ok(entries.iter().map(|&entry| PageEntry { offset: offset(entry), layout: Layout::Code }).collect())
-}
-
-/// The remaining input.
-struct Input<'b>(&'b [u8]);
-
-impl<'b> Input<'b> {
-    fn take(&mut self, count: usize) -> Result<&'b [u8], Damaged> {
-        let (taken, rest) = self.0.split_at_checked(count).ok_or(SHORT)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    fn words(&mut self, count: usize) -> Result<Vec<u32>, Damaged> {
-        let bytes = self.take(count.checked_mul(4).ok_or(SHORT)?)?;
-        Ok(bytes
-            .chunks_exact(4)
-            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-            .collect())
-    }
-
-    fn word(&mut self) -> Result<u32, Damaged> {
-        Ok(self.words(1)?[0])
-    }
-
-    fn counts<const N: usize>(&mut self) -> Result<[usize; N], Damaged> {
-        let words = self.words(N)?;
-        Ok(std::array::from_fn(|index| words[index] as usize))
-    }
-
-    fn tables(&mut self, fields: Fields, nodes: usize) -> Result<Tables, Damaged> {
-        let contexts = self.take(2 * fields.contexts())?.chunks_exact(2);
-        let contexts = contexts.map(|context| u16::from_le_bytes([context[0], context[1]])).collect();
-        Tables::new(fields, contexts, self.take(nodes)?.to_vec())
-    }
 }

@@ -1,6 +1,6 @@
 //! The model and tables that pages of one layout share, as bytes of the packed file.
 
-use super::{Input, SHORT, put};
+use super::words::{Input, SHORT, put};
 use crate::code::arm::ArmModel;
 use crate::code::arm::format::{Format, PARTS};
 use crate::code::i386::CodeModel;
@@ -9,12 +9,23 @@ use crate::code::{Model, arm, i386};
 use crate::data::{self, DataModel};
 use crate::entropy::tables::Tables;
 use crate::error::Damaged;
+use crate::symbols::Fields;
 
 /// Bytes of a template: its bytes, and 4 bytes about them.
 pub const TEMPLATE_SIZE: usize = LONGEST + 4;
 
 /// Bytes of a format of instructions.
 pub const FORMAT_SIZE: usize = 2 * (PARTS + 2);
+
+impl Model {
+    /// Returns the size of the templates, in bytes.
+    pub fn template_size(&self) -> usize {
+        match self {
+            Model::I386(model) => TEMPLATE_SIZE * model.templates.len(),
+            Model::Arm(model) => TEMPLATE_SIZE * model.templates.len() + FORMAT_SIZE * model.formats().len(),
+        }
+    }
+}
 
 fn pad(out: &mut Vec<u8>) {
     out.resize(out.len().next_multiple_of(4), 0);
@@ -139,4 +150,12 @@ pub(super) fn read_data(part: &[u8]) -> Result<(DataModel, Tables), Damaged> {
 fn write_tables(out: &mut Vec<u8>, tables: &Tables) {
     out.extend(tables.contexts.iter().flat_map(|context| context.to_le_bytes()));
     out.extend(&tables.nodes);
+}
+
+impl Input<'_> {
+    fn tables(&mut self, fields: Fields, nodes: usize) -> Result<Tables, Damaged> {
+        let contexts = self.take(2 * fields.contexts())?.chunks_exact(2);
+        let contexts = contexts.map(|context| u16::from_le_bytes([context[0], context[1]])).collect();
+        Tables::new(fields, contexts, self.take(nodes)?.to_vec())
+    }
 }

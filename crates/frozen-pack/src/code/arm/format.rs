@@ -39,6 +39,11 @@ pub struct Part {
 }
 
 impl Part {
+    /// Whether it is a symbol of plain bits, which a template can contain.
+    pub fn is_plain(self) -> bool {
+        self.field > field::LITERAL
+    }
+
     /// Returns its bits of an instruction.
     pub fn of(self, word: u32) -> u8 {
         if self.field == field::PAIR {

@@ -3,6 +3,7 @@
 //! An opcode symbol depends on the previous one. The parts of an instruction ([`format`](mod@format)) depend on the
 //! opcode symbol and on the previous part, or on the register that was written last.
 
+pub mod field;
 pub mod format;
 pub mod parse;
 pub mod template;
@@ -10,46 +11,9 @@ pub mod template;
 use super::values::{self, Kind, Reader, Recent};
 use super::{MORE, RAW_BYTE};
 use crate::error::Damaged;
-use crate::symbols::{Context, Field, Fields, Source};
-use format::{After, Format, Part};
+use crate::symbols::{Context, Source};
+use format::{After, Format};
 use template::Template;
-
-/// The fields, with their numbers in the format.
-pub mod field {
-    use super::{Field, Fields};
-
-    /// Number of bytes that remain of an instruction from the previous page.
-    pub const HEAD: Field = 0;
-    /// A template, or a marker for bytes that are not an instruction.
-    pub const OPCODE: Field = 1;
-    /// The number of a template without an opcode symbol of its own.
-    pub const MORE: Field = 2;
-    /// A literal byte.
-    pub const RAW: Field = 3;
-    /// A byte of a value.
-    pub const BYTES: Field = 4;
-    /// The form of the target of a branch.
-    pub const BRANCH: Field = 5;
-    /// The form of a literal.
-    pub const WORD: Field = 6;
-    /// The distance of a literal from the previous one, in words.
-    pub const LITERAL: Field = 7;
-    /// The numbers of two registers, one of them in the lowest bits of the instruction.
-    pub const PAIR: Field = 8;
-    /// Numbers of registers.
-    pub const REGISTER: Field = 9;
-    /// Immediates.
-    pub const IMMEDIATE: Field = 10;
-    /// Distances of branches.
-    pub const DISTANCE: Field = 11;
-    /// Lists of registers.
-    pub const LIST: Field = 12;
-    /// The fields for parts of instructions.
-    pub const PARTS: std::ops::RangeInclusive<Field> = BRANCH..=LIST;
-    /// All fields.
-    pub const ALL: Fields =
-        Fields { values: &[1, 256, 256, 2, 81, 256, 256, 256, 256, 256, 256, 256, 256], depth: 2 };
-}
 
 /// The data besides the distributions that all pages of code of 32-bit ARM share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -232,12 +196,5 @@ impl ArmModel {
     /// The upper byte of addresses near a page, given that of the page.
     pub fn high(&self, page: u32) -> u32 {
         self.high.unwrap_or(page) & values::HIGH
-    }
-}
-
-impl Part {
-    /// Whether it is a symbol of plain bits, which a template can contain.
-    pub fn is_plain(self) -> bool {
-        self.field > field::LITERAL
     }
 }
