@@ -9,8 +9,17 @@ use kflow::{BlockIndex, FLAGS, Liveness, Program, Reached, Summaries, bit};
 use kisa::{BranchKind, Encoding, Insn, Reg};
 
 use super::stores::stored_to;
-use super::{Change, calls, jumps};
+use super::{calls, jumps};
 use crate::report::PassReport;
+
+/// A change to a block.
+pub(super) struct Change {
+    pub(super) node: NodeId,
+    /// Its bytes and references, with the places that move, unless they are kept.
+    pub(super) contents: Option<(Contents, Vec<(u32, u32)>)>,
+    /// Its terminator, unless that is kept.
+    pub(super) end: Option<Terminator>,
+}
 
 /// Folds blocks, one at a time.
 pub(super) struct Folder<'g> {

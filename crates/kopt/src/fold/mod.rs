@@ -34,26 +34,17 @@ mod stores;
 
 use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
-use kcfg::graph::{Contents, Editor, Graph, Role, Terminator};
+use kcfg::graph::{Editor, Graph, Role};
 use kcfg::index::NodeId;
 use kflow::{Liveness, Reached, Remembered, Summaries, propagate};
 use rayon::prelude::*;
 
 use crate::report::PassReport;
 use crate::sysargs;
-use block::Folder;
+use block::{Change, Folder};
 
 /// Number of blocks that one worker folds at a time.
 const BLOCKS_AT_ONCE: usize = 1024;
-
-/// A change to a block.
-struct Change {
-    node: NodeId,
-    /// Its bytes and references, with the places that move, unless they are kept.
-    contents: Option<(Contents, Vec<(u32, u32)>)>,
-    /// Its terminator, unless that is kept.
-    end: Option<Terminator>,
-}
 
 /// Folds constants. The findings about functions are remembered for the next round.
 pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {

@@ -9,7 +9,7 @@ use kcfg::index::NodeId;
 use kelf::RelocClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::regions::Region;
+use super::region::Region;
 use crate::instrument::exclusive::entered_between;
 
 /// The bonds of all blocks of a graph.

@@ -15,8 +15,11 @@ of a region call or jump to its stub ([`stubs`]), a jump to the region in a sect
 mod bonds;
 pub mod closure;
 pub mod marks;
+mod reason;
+mod region;
 pub mod regions;
 mod roots;
+mod sections;
 pub mod select;
 mod strings;
 pub mod stubs;
@@ -36,20 +39,12 @@ use crate::layout::split::ColdPart;
 use crate::near;
 use crate::report::PassReport;
 use closure::Closure;
-use select::{Selection, size};
+use region::size;
+use sections::PART;
+use select::Selection;
 use wanted::Wanted;
 
-/// The section of frozen code.
-pub const TEXT: &str = ".kshrink.frozen.text";
-/// The section of frozen data.
-pub const RODATA: &str = ".kshrink.frozen.rodata";
-/// The section of frozen code that is used whenever the kernel boots.
-pub const BOOT_TEXT: &str = ".kshrink.frozen.text.boot";
-/// The section of frozen data that is used whenever the kernel boots.
-pub const BOOT_RODATA: &str = ".kshrink.frozen.rodata.boot";
-
-/// The suffix of the names of frozen parts of functions.
-const PART: &str = "frozen";
+pub use sections::{BOOT_RODATA, BOOT_TEXT, RODATA, TEXT};
 
 /// Moves the selected code and data to the frozen sections.
 pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {

@@ -19,7 +19,7 @@ literals (`lower/near.rs` of kcfg).
 use fixedbitset::FixedBitSet;
 use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Life, Ref, Role};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::NodeId;
 use kcfg::special::TableKind;
 use kelf::{Machine, RelocClass};
 use kisa::{Encoding, Rewritable};
@@ -28,9 +28,11 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use rustc_hash::FxHashMap;
 
 use super::bonds::Bonds;
-use super::select::size;
+use super::region::{is_literal, literals, size};
 use crate::layout::split::growth;
 use crate::unwinding;
+
+pub use super::region::Region;
 
 /// Size of a region in the packed file besides its stream: its entry in the index (4 bytes), and the start and end of
 /// the stream (4; docs/frozen-format.md).
@@ -56,22 +58,6 @@ fn stub_size(isa: &dyn Rewritable, encoding: Encoding) -> u64 {
 /// Maximum size of a region, from the sizes of blocks in the input, with longer branches where they leave. The rest of
 /// the page is a reserve for growth, and for the runtime's own data there.
 const LARGEST: u64 = 3600;
-
-/// A part of the code that freezes as one unit.
-pub struct Region {
-    /// Its blocks in their final order, the entry first, with the data that is glued to them and the literals that only
-    /// they read.
-    pub nodes: Vec<NodeId>,
-    /// Their size in bytes, with the long form of branches that leave it, and with the literals that they read.
-    pub bytes: u64,
-}
-
-impl Region {
-    /// The function of its last node.
-    fn last_owner(&self, graph: &Graph) -> Option<FunctionId> {
-        self.nodes.last().and_then(|&last| graph.owner(last))
-    }
-}
 
 /// Partitions blocks, given as a set of bits, into the regions that freeze. Regions are ordered by their entries and
 /// grouped by unwind information. With a `minimum`, regions of at least that many bytes freeze and smaller ones do not;
@@ -121,24 +107,6 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
             blocks.set(node.get(), false);
         }
     }
-}
-
-/// Whether a node is data that instructions read by its distance, and that need not follow a particular instruction.
-fn is_literal(graph: &Graph, node: NodeId) -> bool {
-    graph.is_among_code(node) && graph.node(node).glued_to.is_none()
-}
-
-/// Size in bytes of the literals that nodes read, each counted once.
-fn literals(graph: &Graph, nodes: &[NodeId]) -> u64 {
-    let refs = nodes.iter().flat_map(|&node| graph.refs_of(node));
-    let near = refs.filter(|reference| reference.class == RelocClass::Literal);
-    let mut read: Vec<NodeId> = near
-        .filter_map(|reference| graph.resolve_node(reference.target))
-        .filter(|&to| is_literal(graph, to))
-        .collect();
-    read.sort_unstable();
-    read.dedup();
-    read.into_iter().map(|literal| size(graph, literal)).sum()
 }
 
 /// The uses of the blocks of a graph.

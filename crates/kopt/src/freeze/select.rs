@@ -13,10 +13,13 @@ use kcfg::special::Rule;
 use kplan::{Granularity, Mechanism};
 
 use super::closure::{Closure, Reason};
-use super::regions::{Region, partition};
+use super::region::Region;
+use super::regions::partition;
 use crate::layout;
 use crate::layout::hot_cold::move_together;
 use crate::layout::split::{ColdPart, Splitter, cold_runs, cost, refers_to};
+
+pub use super::region::size;
 
 /// Packed size of frozen code in percent, including all that unpacking needs: the row of the coder's measurements in
 /// docs/frozen-format.md, rounded up.
@@ -227,11 +230,6 @@ impl Selection {
             None => true,
         }
     }
-}
-
-/// Size of a node in bytes, with the branch that ends it.
-pub fn size(graph: &Graph, node: NodeId) -> u64 {
-    u64::from(graph.size_with_branch(node))
 }
 
 /// Whether code of a section may freeze. The linker script separates other classes of code because they are freed or

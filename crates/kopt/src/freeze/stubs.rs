@@ -4,8 +4,8 @@ use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Block, Contents, Dest, Editor, Graph, NodeKind, Section, Target, Terminator};
 use kcfg::index::NodeId;
 
+use super::sections::{PART, TEXT};
 use super::select::Selection;
-use super::{PART, TEXT};
 use crate::layout::invert::invert_branches;
 use crate::layout::name_parts;
 use crate::layout::split::ColdPart;

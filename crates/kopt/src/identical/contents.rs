@@ -4,14 +4,12 @@ use std::ops::Range;
 
 use goblin::elf::section_header::{SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
-use kcfg::edges::Edges;
+use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Dest, Graph, Life, Ref, Role, Section, SymbolPlace, Target, Terminator};
 use kcfg::index::{FunctionId, NodeId, TableId};
 use kcfg::special::Rule;
 use kelf::RelocClass;
 use rustc_hash::FxHashMap;
-
-use super::entries;
 
 /// The contents of a piece of code.
 #[derive(PartialEq, Eq, Hash)]
@@ -337,4 +335,15 @@ impl Writer<'_, '_> {
         self.number(number as u64);
         self.number(addend as u64);
     }
+}
+
+/// The weak-table entries about a block.
+pub fn entries(edges: &Edges<'_>, block: NodeId) -> Vec<NodeId> {
+    let mut entries = Vec::new();
+    edges.for_each(block, |edge| {
+        if let (EdgeKind::Site, Destination::Node(entry)) = (edge.kind, edge.to) {
+            entries.push(entry);
+        }
+    });
+    entries
 }

@@ -11,12 +11,13 @@ mod contents;
 mod tails;
 
 use indexmap::IndexMap;
-use kcfg::edges::{Destination, EdgeKind, Edges};
+use kcfg::edges::Edges;
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 
+pub use contents::entries;
 use contents::{Contents, Reader};
 pub use tails::{End, Instruction};
 
@@ -64,17 +65,6 @@ impl<'g> Partition<'g> {
         targets.iter().for_each(|&target| shape.extend((self.class_of[target] as u64).to_le_bytes()));
         shape
     }
-}
-
-/// The weak-table entries about a block.
-pub fn entries(edges: &Edges<'_>, block: NodeId) -> Vec<NodeId> {
-    let mut entries = Vec::new();
-    edges.for_each(block, |edge| {
-        if let (EdgeKind::Site, Destination::Node(entry)) = (edge.kind, edge.to) {
-            entries.push(entry);
-        }
-    });
-    entries
 }
 
 /// Numbers keys from 0 in order of first occurrence; equal keys get equal numbers.

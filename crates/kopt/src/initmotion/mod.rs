@@ -18,7 +18,7 @@ mod units;
 mod uses;
 
 use goblin::elf::section_header::{
-    SHF_ALLOC, SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_WRITE, SHT_NOBITS, SHT_PROGBITS,
+    SHF_ALLOC, SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_WRITE, SHT_PROGBITS,
 };
 use indexmap::IndexMap;
 use kcfg::graph::{Contents, Editor, Graph, Section};
@@ -82,9 +82,4 @@ pub fn run(graph: &mut Graph) -> PassReport {
 fn frees_init_memory(world: &World) -> bool {
     let World::Kernel(kernel) = world else { return false };
     ["__init_begin", "__init_end"].iter().all(|&bound| kernel.script.words().any(|word| word == bound))
-}
-
-/// Whether a section has no bytes in the file.
-fn is_zero_initialized(section: &Section) -> bool {
-    section.kind == SHT_NOBITS
 }

@@ -1,13 +1,12 @@
 //! The movable parts of a program.
 
 use fixedbitset::FixedBitSet;
-use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_TLS, SHF_WRITE};
+use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcfg::graph::{Graph, Life, Section, Terminator};
 use kcfg::index::NodeId;
 use kcfg::special::Rule;
 use rustc_hash::FxHashSet;
 
-use super::is_zero_initialized;
 use crate::layout;
 use crate::near;
 
@@ -107,6 +106,11 @@ fn data(section: &Section, name: &str) -> Option<Place> {
         _ if name == ".rodata" || name.starts_with(".rodata.") => (!is_writable).then_some(Place::ReadOnly),
         _ => None,
     }
+}
+
+/// Whether a section has no bytes in the file.
+fn is_zero_initialized(section: &Section) -> bool {
+    section.kind == SHT_NOBITS
 }
 
 /// The nodes that are glued to others, the nodes they are glued to, and nodes bound to nearby code.

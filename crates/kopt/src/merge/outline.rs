@@ -24,8 +24,8 @@ use rayon::prelude::*;
 use rustc_hash::FxBuildHasher;
 
 use super::link::Link;
+use super::movable::{Uses, cut, movable};
 use super::sequences::{Item, Price, Repeated, repeated};
-use super::{Uses, cut, movable};
 use crate::identical::{End, Instruction, Partition};
 use crate::instrument::exclusive::{accesses_of, entered_between};
 use crate::report::PassReport;

@@ -17,7 +17,7 @@ use kcfg::parameters::{Parameter, ParameterKind};
 use kplan::{FixedVariable, Params};
 use rustc_hash::FxHashSet;
 
-use super::{PASS, sets};
+use super::records::PASS;
 use crate::report::PassReport;
 use crate::uses::{How, Uses};
 
@@ -27,6 +27,11 @@ pub struct Fixed<'p> {
     pub what: &'p FixedVariable,
     /// The variable.
     pub node: NodeId,
+}
+
+/// Whether a variable is fixed to the value that a word of the command line gives to this parameter.
+pub fn sets(fixed: &FixedVariable, parameter: &Parameter) -> bool {
+    fixed.parameter.as_ref().is_some_and(|word| word.name == parameter.name)
 }
 
 /// Returns the variables of the plan that can be fixed and are not yet, and reports the reasons for the others. Entries

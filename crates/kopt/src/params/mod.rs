@@ -20,16 +20,15 @@ mod records;
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use kcfg::parameters::{self, Parameter};
-use kplan::{FixedVariable, Params, Plan};
+use kplan::{Params, Plan};
 use rustc_hash::FxHashSet;
 
 use crate::report::PassReport;
 use crate::uses::Uses;
+use fix::sets;
+use records::PASS;
 
 pub use records::CHECK_SYMBOL;
-
-/// The name of the pass.
-const PASS: &str = "params";
 
 /// Removes entries, and fixes variables.
 pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
@@ -66,11 +65,6 @@ pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
     added.extend(fixed.iter().filter_map(|fixed| records::fixed(fixed.what)));
     records::write(graph, added);
     report
-}
-
-/// Whether a variable is fixed to the value that a word of the command line gives to this parameter.
-fn sets(fixed: &FixedVariable, parameter: &Parameter) -> bool {
-    fixed.parameter.as_ref().is_some_and(|word| word.name == parameter.name)
 }
 
 /// The entries that the plan lists as unnamed and that may be removed.

@@ -14,7 +14,8 @@ use kcfg::index::SymbolId;
 use kcfg::parameters::{Parameter, ParameterKind};
 use kplan::FixedVariable;
 
-use super::PASS;
+/// The name of the pass, which marks its records.
+pub const PASS: &str = "params";
 
 /// The symbol by which the check finds the records.
 pub const CHECK_SYMBOL: &str = "kshrink_parameters";

@@ -11,12 +11,14 @@
 //! handler:
 //! ```
 
-use kcfg::graph::{Contents, Dest, Editor, Graph, Target, Terminator};
+use kcfg::graph::{Contents, Dest, Editor, Graph, Provenance, Target, Terminator};
 use kcfg::index::{NodeId, SymbolId};
 use kisa::{Encoding, Rewritable};
 
-use super::PASS;
 use super::convention::{Convention, Place};
+
+/// The name of the pass, which marks its guards.
+pub(super) const PASS: &str = "sysargs";
 
 /// A condition on an argument.
 #[derive(Clone, Debug, PartialEq)]
@@ -104,4 +106,9 @@ fn fill(editor: &mut Editor<'_>, handler: &Guarded, first: NodeId, refuse: Symbo
             number += 1;
         }
     }
+}
+
+/// Whether a block belongs to a guard.
+pub(super) fn is_guard(graph: &Graph, node: NodeId) -> bool {
+    graph.node(node).provenance == Provenance::Made(PASS)
 }

@@ -33,20 +33,17 @@ mod guard;
 mod selectors;
 
 use kcfg::flow::GraphProgram;
-use kcfg::graph::{Graph, Provenance, Target};
+use kcfg::graph::{Graph, Target};
 use kcfg::index::NodeId;
 use kflow::{FunctionIndex, Guards, Program};
 use kplan::{Abi, AbiCalls, Plan, implicit_calls};
 
-use crate::Options;
 use crate::exercise::can_begin_otherwise;
+use crate::options::Options;
 use crate::report::PassReport;
 use crate::syscalls::{Handlers, all_calls};
 use convention::Convention;
-use guard::{Check, Comparisons, Guarded};
-
-/// The name of the pass.
-const PASS: &str = "sysargs";
+use guard::{Check, Comparisons, Guarded, PASS, is_guard};
 
 /// Maximum number of values in a guard: analyses of constants follow no more.
 const MAX_VALUES: usize = 16;
@@ -168,11 +165,6 @@ fn may_be_guarded(graph: &Graph, handlers: &Handlers, entry: NodeId) -> Result<(
         return Err("sys_ni_syscall is in another encoding than its handler");
     }
     Ok(())
-}
-
-/// Whether a block belongs to a guard.
-fn is_guard(graph: &Graph, node: NodeId) -> bool {
-    graph.node(node).provenance == Provenance::Made(PASS)
 }
 
 /// The guarded handlers of a program, and the places that their guards check.

@@ -18,8 +18,13 @@ use kflow::values::{Names, Site, State, ValueSet};
 use kisa::{Effect, Flags, RelocatedField, Rewritable};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{NO_CALL, NUMBERS, is_ni_syscall};
+use super::dispatchers::is_ni_syscall;
 use crate::switches::shared_tables;
+
+/// A number beyond every table, for which a dispatcher takes its default.
+const NO_CALL: u32 = u32::MAX;
+/// Numbers below this one are examined. The largest of Linux 6.12 is 466.
+const NUMBERS: u32 = 1024;
 
 /// The result of redirecting a dispatcher.
 pub(super) struct Outcome {

@@ -7,7 +7,8 @@ use kcfg::index::{NodeId, SymbolId};
 use kplan::Abi;
 use rustc_hash::FxHashMap;
 
-use super::{NI_SYSCALLS, Table, defined, dispatch, dispatchers, symbol};
+use super::dispatch;
+use super::dispatchers::{NI_SYSCALLS, Table, defined, dispatchers, symbol};
 use crate::switches::shared_tables;
 
 /// The handlers of the calls of an ABI.

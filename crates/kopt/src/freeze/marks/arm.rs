@@ -1,9 +1,9 @@
 //! Roots of the closure, and where it ends, in kernels for 32-bit ARM.
 
-use super::Reach::{Alone, Calls, UpTo};
-use super::Reason::{Early, Exception, Power, Thaw};
-use super::What::{Function, GivenTo, HandWritten, Object, OperationsOf, Section};
-use super::{Mark, Stop, needed, perhaps};
+use super::mark::Reach::{Alone, Calls, UpTo};
+use super::mark::What::{Function, GivenTo, HandWritten, Object, OperationsOf, Section};
+use super::mark::{Mark, Stop, needed, perhaps};
+use crate::freeze::reason::Reason::{Early, Exception, Power, Thaw};
 
 /// The roots.
 pub const MARKS: &[Mark] = &[
