@@ -15,6 +15,7 @@ mod retained;
 mod rewrite;
 mod runtime_source;
 mod segments;
+mod sizes;
 mod user_program;
 mod write;
 

@@ -13,8 +13,8 @@ use kplan::{Mechanism, Plan};
 
 use crate::freeze::Freezing;
 use crate::freeze::runtime::Runtime;
-use crate::html::Sizes;
 use crate::phases::Phases;
+use crate::sizes::Sizes;
 use crate::{command_line, segments};
 
 /// The input of a rewrite.

@@ -12,11 +12,13 @@ Pass `freeze` has moved them to sections of their own. The steps from there:
   packed bytes;
 - [`unwind`]: on ARM, unwind tables of frozen code;
 - [`stubs`]: with mechanism `stub`, the stubs become calls of the runtime;
+- [`uses`]: with mechanism `stub`, a check that nothing else uses frozen code;
 - [`image`]: the frozen sections in their run-time form, given the addresses of the rest of the kernel;
 - [`kallsyms`]: the kernel's own symbol table gets the symbols of frozen code;
 - [`fixpoint`]: links, packs and links again until the packed bytes fit their room.
 */
 
+mod edits;
 mod fixpoint;
 #[cfg(test)]
 pub mod handmade;
@@ -28,6 +30,7 @@ mod split;
 mod stubs;
 mod system_map;
 mod unwind;
+mod uses;
 
 use kplan::Mechanism;
 

@@ -14,10 +14,11 @@ use kelf::{
 };
 use rustc_hash::FxHashMap;
 
+use super::edits::{define, take_out};
 use super::layout::{Layout, PAGE};
-use super::stubs::check_uses;
 use super::system_map::Named;
 use super::unwind;
+use super::uses::check_uses;
 
 /// The section with the packed bytes, which the linker script places in read-only data.
 const ROOM: &str = ".rodata.kshrink";
@@ -38,9 +39,6 @@ pub const ADDRESSES: &str = ".stab.index";
 /// Makes a section a root of `ld --gc-sections`, so that the targets of frozen code are kept
 /// (<https://sourceware.org/gnu-gabi/>).
 const SHF_GNU_RETAIN: u64 = 1 << 21;
-
-/// The placeholder for a section that was taken out; the linker script drops it.
-const GONE: &str = ".discard.kshrink";
 
 /// The prefix of the symbols of frozen sections.
 const FROZEN_SECTION: &str = ".Lkshrink";
@@ -217,12 +215,6 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
     Ok(Split { hot: object, room, packed, boot, frozen, linked })
 }
 
-/// Takes a section out, and leaves a placeholder that symbols may still be in.
-pub fn take_out<'g>(object: &mut Object<'g>, section: SectionIndex) -> Section<'g> {
-    let gone = Section { name: GONE, kind: SHT_PROGBITS, ..Section::null() };
-    std::mem::replace(&mut object.sections[section.get()], gone)
-}
-
 /// Adds a section of whole pages, filled with zeros.
 fn add_pages(object: &mut Object<'_>, name: &'static str, kind: u32, size: u32) -> SectionIndex {
     let index = SectionIndex::from(object.sections.len());
@@ -313,15 +305,6 @@ fn make_absolute(object: &mut Object<'_>, layout: &Layout) {
             symbol.name = FROZEN_SECTION;
         }
     }
-}
-
-/// Defines a symbol that the runtime refers to.
-pub fn define(object: &mut Object<'_>, name: &str, place: Place, value: u32) -> Result<SymbolIndex, Failure> {
-    let found = object.symbols.iter().position(|symbol| symbol.name == name && symbol.is_undefined());
-    let index = found.ok_or_else(|| Failure::job(format!("the runtime does not refer to {name}")))?;
-    object.symbols[index].place = place;
-    object.symbols[index].value = value.into();
-    Ok(SymbolIndex::from(index))
 }
 
 /// The addresses that the link decides, each once, as relocated words.

@@ -3,13 +3,10 @@
 //! The runtime identifies the region by the address of its stub, so a stub needs only the call.
 
 use goblin::elf::reloc::R_ARM_THM_JUMP24;
-use goblin::elf::section_header::SHF_EXCLUDE;
 use kcli::Failure;
-use kelf::{Object, Place, Section, SectionIndex, SymbolIndex, reloc};
+use kelf::{Object, Place, Section, SectionIndex, SymbolIndex};
 use kisa::{AddressField, Encoding};
 use kopt::freeze::stubs::STUBS;
-
-use super::unwind;
 
 /// The function of the runtime that stubs call.
 const ENTER: &str = "kshrink_enter";
@@ -92,35 +89,6 @@ fn defect(what: &str) -> Failure {
         "section {STUBS}: {what} does not match the stubs of pass freeze; nothing was frozen"
     ))
 }
-
-/// Checks that among the sections that do not freeze, only tables about instructions contain addresses of frozen code,
-/// from `first` up to `end`.
-///
-/// # Errors
-/// The section and place with another such address.
-pub fn check_uses(object: &Object<'_>, first: u32, end: u32) -> Result<(), Failure> {
-    let is_frozen = |reloc: &kelf::Reloc| {
-        let symbol = object.symbol(reloc.symbol);
-        let range = u64::from(first)..u64::from(end);
-        symbol.place == Place::Absolute && range.contains(&symbol.value)
-    };
-    let is_linked = |section: &&Section<'_>| section.flags & u64::from(SHF_EXCLUDE) == 0;
-    let sections = object.sections.iter().filter(is_linked);
-    for section in sections.filter(|section| !TRANSLATED.contains(&section.name)) {
-        if let Some(reloc) = section.relocs.iter().find(|reloc| is_frozen(reloc)) {
-            return Err(Failure::job(format!(
-                "section {} refers to frozen code at {:#x} ({}), which must be entered through its stub",
-                section.name,
-                reloc.offset,
-                reloc::name(object.machine, reloc.r_type)
-            )));
-        }
-    }
-    Ok(())
-}
-
-/// Tables in which the runtime looks up the addresses of thawed instructions (kdecomp-rt/kernel/stub.c).
-const TRANSLATED: [&str; 3] = ["__bug_table", "__ex_table", unwind::TABLE];
 
 #[cfg(test)]
 mod tests {

@@ -8,8 +8,8 @@ use goblin::elf::section_header::{SHF_ALLOC, SHT_PROGBITS};
 use kcli::Failure;
 use kelf::{Object, Place, Reloc, RelocClass, Section, SectionIndex};
 
+use super::edits::{define, take_out};
 use super::layout::Layout;
-use super::split::{define, take_out};
 use super::stubs::Stubs;
 
 /// The section of the table, which the linker script places in read-only data.

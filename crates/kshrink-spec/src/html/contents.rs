@@ -8,8 +8,8 @@ use kopt::retained::{self, Retained};
 use kplan::{ChainLink, Contents, Item, ItemKind, MemoryClass};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use super::sizes::{Sizes, class};
 use crate::explain;
+use crate::sizes::{Sizes, class};
 
 /// Lists the contents of a graph after all passes.
 pub fn contents(graph: &Graph, sizes: &Sizes) -> Contents {

@@ -5,7 +5,6 @@
 //! contradict the documents.
 
 mod contents;
-mod sizes;
 
 use std::fs;
 use std::io::Write;
@@ -18,7 +17,6 @@ use kplan::Contents;
 use serde_json::{Value, json};
 
 pub use contents::contents;
-pub use sizes::Sizes;
 
 use crate::report;
 
