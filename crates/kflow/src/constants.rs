@@ -6,8 +6,6 @@ use kisa::{Symbol, low_bytes};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::values::{Element, Names, Term, TermSet};
-
 /// Maximum number of constants in a set that is propagated to other functions.
 const MAX_CONSTANTS: usize = 24;
 
@@ -38,13 +36,6 @@ impl ConstantSet {
         if set.len() > MAX_CONSTANTS { ConstantSet::any() } else { ConstantSet(set) }
     }
 
-    /// Converts a value of a function to the constants that are valid in every function.
-    pub fn of_value(value: &TermSet, names: &Names) -> ConstantSet {
-        let constants: Option<SmallVec<[Constant; 1]>> =
-            value.elements().iter().map(|&term| names.as_constant(term)).collect();
-        constants.map_or(ConstantSet::any(), ConstantSet::of)
-    }
-
     /// Whether nothing is known of the value.
     pub fn is_any(&self) -> bool {
         self.0.is_empty()
@@ -62,15 +53,6 @@ impl ConstantSet {
             let all = self.0.iter().chain(&other.0).copied();
             *self = if both { ConstantSet::any() } else { ConstantSet::of(all) };
         }
-    }
-
-    /// Converts the set to a value of a function.
-    pub fn value(&self, names: &mut Names) -> TermSet {
-        let terms = self.0.iter().map(|constant| match constant.symbol {
-            Some(symbol) => names.symbol(symbol, constant.number as i64),
-            None => Term::number(constant.number),
-        });
-        TermSet::of_few(terms.collect())
     }
 }
 

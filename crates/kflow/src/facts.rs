@@ -5,8 +5,8 @@ use smallvec::SmallVec;
 
 use crate::BlockIndex;
 use crate::constants::{Constant, ConstantSet};
+use crate::machine::Machine;
 use crate::program::{FLAGS, Instruction};
-use crate::summary::Machine;
 use crate::values::{Names, State};
 
 /// Maximum number of stack words that are passed on to a callee's analysis.

@@ -28,7 +28,9 @@ The owner of a graph provides its blocks and their content ([`Cfg`]). The main d
 mod cfg;
 pub mod constants;
 mod facts;
+mod fingerprint;
 mod liveness;
+mod machine;
 mod order;
 mod program;
 mod propagate;
@@ -41,14 +43,16 @@ mod walk;
 
 pub use cfg::{BlockIndex, Cfg};
 pub use facts::Reached;
+pub use fingerprint::{Fingerprint, fingerprint};
 pub use liveness::Liveness;
+pub use machine::{Convention, Machine};
 pub use program::{
     Callee, EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, Way, bit,
 };
 pub use propagate::{Guard, Guards, propagate};
-pub use remembered::{Fingerprint, Remembered, fingerprint};
+pub use remembered::Remembered;
 pub use solve::{Analysis, Head, States, solve};
-pub use summary::{Convention, Machine, Summaries, Summary};
+pub use summary::{Summaries, Summary};
 pub use transfer::{Transfer, apply};
 
 #[cfg(test)]

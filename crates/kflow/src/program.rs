@@ -4,7 +4,7 @@ use kisa::{Condition, Effect, Flags, Reg, TEMPORARY};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::remembered::Fingerprint;
+use crate::fingerprint::Fingerprint;
 use crate::{BlockIndex, Cfg};
 
 /// The bit of the flags in a set of registers.

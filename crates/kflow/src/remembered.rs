@@ -1,24 +1,15 @@
 //! Results about functions, keyed by their inputs: a function without changes is not analysed again.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
 use crate::Cfg;
 use crate::constants::{Asked, ConstantMemory};
+use crate::fingerprint::{Fingerprint, fingerprint};
 use crate::program::{FunctionCfg, FunctionIndex, Program, Then};
 use crate::summary::{Found, Summaries};
-
-/// A hash of a thing: among a million different things, the probability that two have the same is at most 1 : 10^7.
-pub type Fingerprint = u64;
-
-/// Returns the fingerprint of everything that `f` adds to a hasher.
-pub fn fingerprint(f: impl FnOnce(&mut DefaultHasher)) -> Fingerprint {
-    let mut hasher = DefaultHasher::new();
-    f(&mut hasher);
-    hasher.finish()
-}
 
 /// Results about functions from one analysis of a program, for the next analysis after the program has changed.
 #[derive(Default)]

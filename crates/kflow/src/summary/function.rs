@@ -2,10 +2,13 @@
 
 use std::rc::Rc;
 
+use super::call::{Results, Summary};
+use super::known::{Found, Summaries};
+use super::touched::Touched;
 use super::uses::Uses;
-use super::{Machine, Results, Summaries, Summary, Touched};
 use crate::constants::Asked;
 use crate::facts::Facts;
+use crate::machine::Machine;
 use crate::program::{EVERYTHING, FLAGS, FunctionCfg, FunctionIndex, Instruction, Program, Then, bit};
 use crate::values::{Names, State};
 use crate::walk::Walk;
@@ -39,19 +42,6 @@ pub(super) fn summarise(
     };
     let found = summariser.summarise().unwrap_or_else(|| lost(summariser.returns_elsewhere));
     (found, summariser.walk.names.into_asked())
-}
-
-/// The results about a function.
-pub(crate) struct Found {
-    pub(super) summary: Summary,
-    /// `None` if it does not return.
-    pub(super) results: Option<Results>,
-    /// The registers that it returns changed to its caller in spite of the convention: global register variables.
-    pub(super) takes: u64,
-    /// Whether it may return to another place than its caller, like `longjmp()`.
-    pub(super) returns_elsewhere: bool,
-    /// Facts that hold for every caller; `None` if it could not be analysed.
-    pub(super) facts: Option<Facts>,
 }
 
 /// One function that is being summarised.

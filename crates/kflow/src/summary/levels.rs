@@ -1,7 +1,55 @@
-//! The order in which functions can be analysed in parallel: first functions without calls, then functions that only
-//! call functions of earlier levels.
+/*!
+The calls between functions, and the order in which the functions can be analysed in parallel: first functions without
+calls, then functions that only call functions of earlier levels.
+*/
 
-use crate::FunctionIndex;
+use crate::program::{Callee, FunctionIndex, Program};
+
+/// Returns the callers and the callees of each function.
+pub(crate) fn calls(program: &impl Program) -> (Vec<Vec<FunctionIndex>>, Vec<Vec<FunctionIndex>>) {
+    let count = program.functions();
+    let (mut callers, mut callees) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+    for function in (0..count).map(FunctionIndex::from) {
+        for &block in program.blocks_of(function) {
+            for way in program.ways(block) {
+                if let Some(Callee::Function(callee)) = way.callee {
+                    callers[callee.get()].push(function);
+                    callees[function.get()].push(callee);
+                }
+            }
+        }
+    }
+    (callers, callees)
+}
+
+/// Returns the position of each function in an order of callees before callers, except in recursion.
+pub(crate) fn callees_first(callees: &[Vec<FunctionIndex>]) -> Vec<usize> {
+    let mut order = vec![usize::MAX; callees.len()];
+    let mut is_seen = vec![false; callees.len()];
+    let mut count = 0;
+    for first in (0..callees.len()).map(FunctionIndex::from) {
+        let mut open = vec![(first, 0)];
+        while let Some((function, next)) = open.last_mut() {
+            let is_new = *next > 0 || !std::mem::replace(&mut is_seen[function.get()], true);
+            match callees[function.get()].get(*next).filter(|_| is_new) {
+                Some(&callee) => {
+                    *next += 1;
+                    if !is_seen[callee.get()] {
+                        open.push((callee, 0));
+                    }
+                }
+                None => {
+                    if is_new {
+                        order[function.get()] = count;
+                        count += 1;
+                    }
+                    open.pop();
+                }
+            }
+        }
+    }
+    order
+}
 
 /// Functions that do not call one another, except in one cycle.
 #[derive(Default)]
@@ -13,7 +61,7 @@ pub(super) struct Level {
 }
 
 /// Returns the levels of a program, given the callers and callees of each function and its position in an order of
-/// callees first ([`super::callees_first`]).
+/// callees first ([`callees_first`]).
 pub(super) fn levels(
     (callers, callees): (&[Vec<FunctionIndex>], &[Vec<FunctionIndex>]),
     order: &[usize],
@@ -65,7 +113,6 @@ fn circles(callers: &[Vec<FunctionIndex>], order: &[usize]) -> Vec<Vec<FunctionI
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::summary::callees_first;
 
     /// Returns the levels of functions with these calls: the single functions and the cycles, each in order.
     fn levels_of(calls: &[&[u32]]) -> Vec<(Vec<u32>, Vec<Vec<u32>>)> {

@@ -2,7 +2,8 @@
 
 use kisa::{Effect, Reg, Value};
 
-use super::{Machine, Summary};
+use super::call::Summary;
+use crate::machine::Machine;
 use crate::program::{EVERYTHING, Instruction, bit};
 use crate::values::{FrameRange, Names, Site, State};
 

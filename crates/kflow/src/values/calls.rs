@@ -4,13 +4,11 @@ use kisa::{Address, Effect, Memory as Written, Reg, TEMPORARY, Value};
 use smallvec::smallvec;
 
 use super::memory::Place;
+use super::names::{Name, NameId, Names, RETURN_ADDRESS, Site, Term, TermSet};
+use super::state::State;
 use super::step::Step;
-use super::{Name, NameId, Names, Site, State, Term, TermSet};
 use crate::Transfer;
 use crate::constants::Constant;
-
-/// The name of the return address, with a site before all instructions.
-pub(super) const RETURN_ADDRESS: Name = Name::Made { at: Site { block: 0, number: 0 }, slot: 255 };
 
 fn return_name(names: &mut Names) -> NameId {
     names.add(RETURN_ADDRESS).0

@@ -3,8 +3,9 @@
 use kisa::{Address, Reg};
 use smallvec::{SmallVec, smallvec};
 
+use super::names::{NameId, Names, Site};
+use super::state::State;
 use super::step::Step;
-use super::{NameId, Names, Site, State};
 
 /// Bytes of the frame, from `start` up to but excluding `end`, relative to a sum of names.
 #[derive(Clone, PartialEq, Eq, Debug)]

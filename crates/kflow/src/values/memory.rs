@@ -5,7 +5,7 @@ use std::rc::Rc;
 use kisa::Segment;
 use smallvec::SmallVec;
 
-use super::{NameId, Names, Term, TermSet};
+use super::names::{NameId, Names, Term, TermSet};
 use crate::constants::Constant;
 
 /// Maximum number of cells; the oldest are dropped first, those in the frame last.

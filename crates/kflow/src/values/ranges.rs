@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use kisa::{Condition, low_mask};
 
-use super::{Element, ValueSet};
+use super::set::{Element, ValueSet};
 
 /// Unsigned numbers from `low` to `high`, inclusive, at distances of `step`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

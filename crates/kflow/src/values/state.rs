@@ -1,13 +1,13 @@
 //! The abstract state at one point of the code.
 
-use kisa::{Condition, Effect, Reg};
+use kisa::{Condition, Reg};
 use smallvec::SmallVec;
 
 use super::memory::Memory;
-use super::step::Step;
-use super::{Comparison, Name, NameId, Names, Ranges, Site, Span, Term, TermSet};
+use super::names::{Name, NameId, Names, Site, Term, TermSet};
+use super::ranges::{Comparison, Ranges, Span};
 
-/// The slots of names that joins create, see [`Step`]. No instruction uses them.
+/// The slots of names that joins create, see [`super::step::Step`]. No instruction uses them.
 pub(super) const SLOT_JOINED: u8 = 192;
 
 /// Facts about registers, memory and flags at one point.
@@ -68,18 +68,6 @@ impl State {
             (low..=high).contains(&number)
         };
         value.is_any() || value.elements().iter().any(may)
-    }
-
-    /// Applies the effects of an instruction.
-    pub fn apply(&mut self, names: &mut Names, at: Site, effects: &[Effect]) {
-        // No value may still have a name that the instruction is about to reuse.
-        if names.makers.contains(&at) {
-            self.forget(
-                names,
-                |name| matches!(name, Name::Made { at: old, .. } | Name::Frame { at: old } if old == at),
-            );
-        }
-        Step::new(self, names, at).run(effects);
     }
 
     /// Whether a condition may hold for the last comparison.
@@ -165,7 +153,7 @@ impl State {
         Term::of(id)
     }
 
-    fn forget(&mut self, names: &Names, stale: impl Fn(Name) -> bool) {
+    pub(super) fn forget(&mut self, names: &Names, stale: impl Fn(Name) -> bool) {
         let is_stale = |name: NameId| name != NameId::NUMBER && stale(names.get(names.root(name)));
         for register in &mut self.registers {
             if register.elements().iter().any(|term| is_stale(term.name)) {

@@ -2,7 +2,7 @@
 
 use kisa::x86::I386;
 use kisa::x86::registers::{EAX, EBX, ECX, EDX, ESI, ESP};
-use kisa::{Condition, Isa, RelocatedField, Rewritable, Symbol};
+use kisa::{Condition, Isa, Reg, RelocatedField, Rewritable, Symbol};
 
 use super::*;
 
