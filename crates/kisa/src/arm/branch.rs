@@ -7,8 +7,7 @@
 use goblin::elf::reloc::{R_ARM_CALL, R_ARM_JUMP24, R_ARM_THM_JUMP19, R_ARM_THM_JUMP24, R_ARM_THM_PC22};
 use kelf::RelocClass;
 
-use super::op::{ALWAYS, Decoded, Op};
-use super::semantics;
+use super::op::{self, ALWAYS, Decoded, Op};
 use crate::{AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Encoding, Reg};
 
 const MAIN: u8 = 0x80;
@@ -154,7 +153,7 @@ pub(super) fn inverse(branch: Branch) -> Option<Branch> {
 /// See [`crate::Rewritable::condition`].
 pub(super) fn condition(branch: Branch) -> Condition {
     match branch.kind {
-        BranchKind::Conditional if !compares(branch) => semantics::condition(branch.condition & 15),
+        BranchKind::Conditional if !compares(branch) => op::condition(branch.condition & 15),
         _ => Condition::Other,
     }
 }

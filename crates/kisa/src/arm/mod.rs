@@ -16,6 +16,7 @@ mod literal;
 mod number;
 mod op;
 mod print;
+pub mod registers;
 mod rewrite;
 mod semantics;
 mod store;
@@ -23,31 +24,13 @@ mod t32;
 
 use kelf::Machine;
 
-use super::{Effect, Encoding, Explained, Insn, Isa, MemoryOperand, PlainReader, Reader, Reg};
+use super::{Effect, Encoding, Explained, Insn, Isa, MemoryOperand, Reader, Reg};
+use crate::reading::PlainReader;
 use op::Decoded;
-pub(super) use semantics::condition;
+pub(super) use op::condition;
 
 /// A 32-bit ARM processor.
 pub struct Arm;
-
-/// Registers with a special role. All registers have the numbers of the machine; `r15`, the program counter, is a
-/// constant to the model, which knows the address of each instruction.
-pub mod registers {
-    use crate::Reg;
-
-    /// The first argument and the result of a call.
-    pub const R0: Reg = Reg(0);
-    /// The number of a system call.
-    pub const R7: Reg = Reg(7);
-    /// The register that linkers use in veneers (`ip`).
-    pub const IP: Reg = Reg(12);
-    /// The stack pointer.
-    pub const SP: Reg = Reg(13);
-    /// The return address.
-    pub const LR: Reg = Reg(14);
-    /// The program counter.
-    pub(crate) const PC: Reg = Reg(15);
-}
 
 /// Returns the address of a Thumb instruction to which `it` applies a condition.
 pub fn predicated(address: u64, condition: u8) -> u64 {

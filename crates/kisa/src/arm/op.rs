@@ -1,5 +1,7 @@
 //! Operations: decoded instructions of either encoding, before they are turned into effects.
 
+use crate::semantics::Condition;
+
 /// The number of a general register; 15 is the program counter.
 pub(super) type R = u8;
 
@@ -12,6 +14,23 @@ pub(super) const PC: R = 15;
 
 /// The condition that always holds.
 pub(super) const ALWAYS: u8 = 14;
+
+/// Decodes a condition field; AArch64 has the same numbers.
+pub(crate) fn condition(number: u8) -> Condition {
+    match number {
+        0 => Condition::Equal,
+        1 => Condition::NotEqual,
+        2 => Condition::AboveOrEqual,
+        3 => Condition::Below,
+        8 => Condition::Above,
+        9 => Condition::BelowOrEqual,
+        10 => Condition::GreaterOrEqual,
+        11 => Condition::Less,
+        12 => Condition::Greater,
+        13 => Condition::LessOrEqual,
+        _ => Condition::Other,
+    }
+}
 
 /// A decoded instruction.
 pub(super) struct Decoded {

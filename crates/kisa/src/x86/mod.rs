@@ -14,6 +14,7 @@ mod decode;
 mod info;
 mod operands;
 mod overwrite;
+mod reader;
 mod semantics;
 mod stack;
 mod store;
@@ -58,7 +59,7 @@ impl Isa for X86 {
     }
 
     fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {
-        Box::new(decode::Reader::new(self.bits, bytes))
+        Box::new(reader::Reader::new(self.bits, bytes))
     }
 
     fn stack_pointer(&self) -> Reg {

@@ -1,6 +1,6 @@
 //! Instructions that read and write memory.
 
-use super::{Model, TEMPORARY_VALUE, program_counter, reg};
+use super::model::{Model, TEMPORARY_VALUE, program_counter, reg};
 use crate::MemoryOperand;
 use crate::arm::op::{Decoded, Mode, Offset, Op, PC, Place, R};
 use crate::semantics::{Address, BinaryOp, Effect, Reg, TEMPORARY, Value};

@@ -1,0 +1,291 @@
+//! Instruction sets whose code can also be rewritten.
+
+use kelf::RelocClass;
+
+use crate::instruction::{
+    AddressField, Branch, BranchForm, BranchRelocation, Encoding, Exclusive, Literal, Reads, RelocatedField,
+    StoreLayout, StoreOne,
+};
+use crate::reading::Isa;
+use crate::semantics::{Condition, Effect, Reg};
+
+/// An instruction set whose code can also be split, changed and laid out again.
+pub trait Rewritable: Isa {
+    /// Returns the encodings of a branch, shortest first; at least one.
+    fn branch_forms(&self, branch: Branch) -> &'static [BranchForm];
+
+    /// Returns the longest encoding of a branch.
+    fn longest_form(&self, branch: Branch) -> BranchForm {
+        *self.branch_forms(branch).last().expect("a branch has a form")
+    }
+
+    /// Whether a branch has a form that reaches the whole program.
+    fn reaches_everywhere(&self, branch: Branch) -> bool {
+        self.longest_form(branch).reaches_everywhere()
+    }
+
+    /// Appends the branch in one of its forms to `out`. `displacement` counts in bytes from the end of the branch, and
+    /// is within the form's reach.
+    fn encode_branch(&self, branch: Branch, form: BranchForm, displacement: i64, out: &mut Vec<u8>);
+
+    /// Returns the branch with the opposite condition; `None` if there is no such branch.
+    fn inverse(&self, branch: Branch) -> Option<Branch>;
+
+    /// Returns the unconditional jump of an encoding.
+    fn jump(&self, encoding: Encoding) -> Branch;
+
+    /// Returns the relocation of a branch whose target is left to the linker. `len` is the length in bytes of a form
+    /// that reaches everywhere ([`BranchForm::reaches_everywhere`]).
+    fn branch_relocation(&self, branch: Branch, len: u8) -> BranchRelocation;
+
+    /// Appends `size` bytes of executable padding.
+    fn encode_nops(&self, encoding: Encoding, size: usize, out: &mut Vec<u8>);
+
+    /// Returns the layout of the bytes that [`Rewritable::encode_store_one`] stores to. Returns `None` if no store of 1
+    /// to a byte is known to work on all processors of an architecture, given as `Tag_CPU_arch` of the attributes of
+    /// ARM objects.
+    fn store_layout(&self, architecture: Option<u64>) -> Option<StoreLayout>;
+
+    /// Appends instructions in this encoding that store 1 to the byte `displacement` bytes after an address that
+    /// relocations fill in. They change no flags, and only registers in `free`, a set of bits by [`Reg`].
+    /// [`Rewritable::store_layout`] describes the position of the byte.
+    fn encode_store_one(
+        &self,
+        encoding: Encoding,
+        free: u64,
+        displacement: u32,
+        out: &mut Vec<u8>,
+    ) -> StoreOne;
+
+    /// Whether the processor takes no interrupt between the instruction at the start of `bytes` and the next one, so
+    /// that no instruction may be inserted between them (`sti; hlt`: Intel SDM, volume 3A, section 6.8).
+    fn holds_interrupts(&self, bytes: &[u8]) -> bool {
+        let _ = bytes;
+        false
+    }
+
+    /// Returns the role of the instruction at the start of `bytes` in an exclusive access to memory; `None` if it has
+    /// none.
+    fn exclusive(&self, bytes: &[u8], address: u64) -> Option<Exclusive> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Appends a direct call in this encoding. A relocation supplies the callee.
+    fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField;
+
+    /// Appends an instruction in this encoding that returns from a function: to the return address of its call, with
+    /// the stack pointer as it was at the call.
+    fn encode_return(&self, encoding: Encoding, out: &mut Vec<u8>);
+
+    /// Appends an instruction in this encoding that pushes [`Rewritable::link_register`], if there is one. Before a
+    /// call, the two change only the stack pointer and the link register, whose old value is then on the stack.
+    fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>) {
+        let _ = (encoding, out);
+    }
+
+    /// Appends an instruction in this encoding that changes the contents of a register and nothing else. Returns
+    /// whether the set has such an encoding.
+    fn encode_overwrite(&self, encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool;
+
+    /// Appends the shortest instruction in this encoding that puts a number, zero-extended from 4 bytes, into a
+    /// register. It changes nothing else but the flags, and those only if they may change. Returns whether a supported
+    /// instruction exists.
+    fn encode_number(
+        &self,
+        encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        flags_may_change: bool,
+        out: &mut Vec<u8>,
+    ) -> bool;
+
+    /// Appends an instruction in this encoding that loads a word into a register, from `displacement` bytes after the
+    /// address in another register, and changes nothing else. Returns whether this is supported; if not, appends
+    /// nothing.
+    fn encode_load_word(
+        &self,
+        encoding: Encoding,
+        dst: Reg,
+        base: Reg,
+        displacement: u8,
+        out: &mut Vec<u8>,
+    ) -> bool;
+
+    /// Appends instructions in this encoding that compare a register with a number, for
+    /// [`Rewritable::branch_if_equal`]. They change only the flags and, if given, `scratch`, a register other than
+    /// `reg`. Returns whether this is supported; if not, appends nothing.
+    fn encode_compare(
+        &self,
+        encoding: Encoding,
+        reg: Reg,
+        number: u32,
+        scratch: Option<Reg>,
+        out: &mut Vec<u8>,
+    ) -> bool;
+
+    /// Returns the branch in this encoding that is taken if the operands of the last comparison are equal; `None` if
+    /// this is not supported.
+    fn branch_if_equal(&self, encoding: Encoding) -> Option<Branch>;
+
+    /// Appends an instruction in this encoding that changes the flags and nothing else.
+    fn encode_overwrite_flags(&self, encoding: Encoding, out: &mut Vec<u8>);
+
+    /// Returns the length of the instruction at the start of `bytes` if assemblers use it as padding.
+    fn padding_len(&self, bytes: &[u8], address: u64) -> Option<usize>;
+
+    /// Returns the condition of a conditional branch, in terms of the last comparison.
+    fn condition(&self, branch: Branch) -> Condition;
+
+    /// Returns the register that a conditional branch itself compares with 0, and the condition on that comparison. An
+    /// example is `cbz` of Thumb code, whose [`Rewritable::condition`] is unknown.
+    fn compared(&self, branch: Branch) -> Option<(Reg, Condition)> {
+        let _ = branch;
+        None
+    }
+
+    /// Whether the instruction at the start of `bytes` can be moved: it does the same at another address once its
+    /// direct target is encoded again, and [`crate::Insn`] describes its control flow completely. False for branches
+    /// that compilers do not emit (loop instructions, transactions, branches with prefixes).
+    fn can_move(&self, bytes: &[u8], address: u64) -> bool;
+
+    /// Returns the nearby place that the instruction at the start of `bytes` reads, or whose address it computes, by
+    /// its distance from the instruction (`ldr r0, [pc, #8]`, `adr` of ARM). The place may have no relocation.
+    fn literal(&self, bytes: &[u8], address: u64) -> Option<Literal> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Returns the program counter from which the instruction at the start of `bytes`, together with a register,
+    /// computes an address (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code); `None` if it computes none.
+    fn computes_from_pc(&self, bytes: &[u8], address: u64) -> Option<u64> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Returns the register, the number, and whether it is the upper half, if the instruction at the start of `bytes`
+    /// puts a number of two bytes into half of a register (`movw` and `movt` of ARM). `movt` does not change the lower
+    /// half.
+    fn half_of_number(&self, bytes: &[u8], address: u64) -> Option<(Reg, u16, bool)> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Returns the length of the instruction at the start of `bytes`, even if [`Isa::decode`] does not support it;
+    /// `None` if the encoding does not determine the length. Machines that return a length support every branch.
+    fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Makes the instruction at the start of `bytes`, which has a [`Rewritable::literal`], refer to `target`. Returns
+    /// whether the target is within reach; if not, the bytes are unchanged.
+    fn set_literal(&self, bytes: &mut [u8], address: u64, target: u64) -> bool {
+        let _ = (bytes, address, target);
+        false
+    }
+
+    /// Clears the distance in the instruction at the start of `bytes`, which has a [`Rewritable::literal`], so that
+    /// instructions that differ only in the distance become equal bytes.
+    fn clear_literal(&self, bytes: &mut [u8], address: u64) {
+        let _ = (bytes, address);
+    }
+
+    /// Returns the width in bytes of the slots of the table after the instruction at the start of `bytes`, if it jumps
+    /// through such a table. Each slot is the distance in halfwords from the start of the table to a target (`tbb [pc,
+    /// r0]` of Thumb code).
+    fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Returns the register that holds the index, from 0, into that table; `None` if there is no such table.
+    fn distance_index(&self, bytes: &[u8], address: u64) -> Option<Reg> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Returns the register that holds the address of the table of addresses through which the instruction at the start
+    /// of `bytes` jumps (`ldr pc, [r2, r3, lsl #2]` of ARM). Returns the program counter if the table is two
+    /// instructions further; [`Rewritable::literal`] then gives its address.
+    fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
+        let _ = (bytes, address);
+        None
+    }
+
+    /// Makes the instruction at the start of `bytes`, which has a [`Rewritable::distance_table`], use a table with
+    /// slots of this width in bytes. Returns whether there is such an instruction; it has the same length.
+    fn set_distance_table(&self, bytes: &mut [u8], address: u64, width: u8) -> bool {
+        let _ = (bytes, address, width);
+        false
+    }
+
+    /// Returns the unit in bytes of instruction lengths: every length is a multiple of it.
+    fn unit(&self, encoding: Encoding) -> usize {
+        let _ = encoding;
+        1
+    }
+
+    /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes`, which a relocation of this
+    /// class fills, are one of its constants: a displacement or an immediate, any value of which leaves the instruction
+    /// the same.
+    fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool;
+
+    /// Returns the registers through which the instruction at the start of `bytes` implicitly accesses memory (string
+    /// instructions), as a set of bits by [`Reg`]. Each register points to the first byte.
+    fn string_registers(&self, bytes: &[u8]) -> u64;
+
+    /// Appends to `out` the computation of the instruction at the start of `bytes`, some of whose fields the linker
+    /// fills in. An address relative to the instruction itself is unknown unless it is relocated.
+    fn relocated_effects(&self, bytes: &[u8], address: u64, fields: &[RelocatedField], out: &mut Vec<Effect>);
+
+    /// Whether the instruction at the start of `bytes` only computes: it reads registers, flags and its memory
+    /// operand, writes registers and the flags that conditions use, and has no other effect, however often it runs.
+    /// False for unsupported instructions.
+    fn only_computes(&self, bytes: &[u8], address: u64) -> bool;
+
+    /// Adapts the instruction at the start of `bytes` to code that is called from its old place: an operand relative to
+    /// the stack pointer skips the return address, if calls push one. Returns whether the instruction then has the same
+    /// effect. Returns `false`, with the bytes unchanged, if the instruction does more than compute or store, or uses
+    /// the stack pointer, the link register of a call, or its own address in another way.
+    fn move_into_callee(&self, bytes: &mut [u8], address: u64) -> bool;
+
+    /// Whether the instruction at the start of `bytes` writes its memory operand, and flags, and has no other effect.
+    /// The written value may depend on the old one. False for unsupported instructions.
+    fn only_stores(&self, bytes: &[u8], address: u64) -> bool;
+
+    /// Whether the instruction at the start of `bytes` reads one of the flags that conditions test. True for bytes that
+    /// are not an instruction.
+    fn reads_flags(&self, bytes: &[u8], address: u64) -> bool;
+
+    /// Returns what the instruction at the start of `bytes` reads; everything if it is not supported.
+    fn reads(&self, bytes: &[u8], address: u64) -> Reads {
+        let operand = self.memory_operand(bytes, address);
+        Reads {
+            registers: self.registers_read(bytes, address),
+            flags: self.reads_flags(bytes, address),
+            memory: operand.is_some_and(|operand| operand.width > 0) || self.string_registers(bytes) != 0,
+        }
+    }
+
+    /// Returns the register in which a call leaves the return address; `None` if calls push it.
+    fn link_register(&self) -> Option<Reg> {
+        None
+    }
+
+    /// Returns the registers that a called function may change, as a set of bits.
+    fn call_clobbered(&self) -> u64;
+
+    /// Returns the registers of a function's result, the low half first if it takes two.
+    fn results(&self) -> [Reg; 2];
+
+    /// Returns all registers that may hold a function's result, as a set of bits.
+    fn returned(&self) -> u64;
+
+    /// Returns the register of a function's argument with this number, from 0, in the kernel's calling convention
+    /// (`-mregparm=3` on i386).
+    fn argument(&self, number: usize) -> Option<Reg>;
+
+    /// Formats one instruction as human-readable text.
+    fn format(&self, bytes: &[u8], address: u64) -> String;
+}
