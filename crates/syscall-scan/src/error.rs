@@ -1,6 +1,6 @@
 //! Errors of scanning a file.
 
-use crate::image::Addr;
+use crate::address::Addr;
 
 /// The reason that a file cannot be scanned. The message does not name the file; the reader of the file does.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]

@@ -23,6 +23,7 @@ and the programs that a program starts have to be scanned separately.
 */
 
 pub mod abi;
+mod address;
 pub mod arguments;
 pub mod assume;
 pub mod by_name;

@@ -8,12 +8,15 @@ use std::ops::Range;
 use goblin::elf::dynamic::{
     DF_1_PIE, DF_SYMBOLIC, DT_FINI, DT_FINI_ARRAY, DT_FINI_ARRAYSZ, DT_FLAGS, DT_FLAGS_1, DT_INIT,
     DT_INIT_ARRAY, DT_INIT_ARRAYSZ, DT_NEEDED, DT_PLTGOT, DT_PREINIT_ARRAY, DT_PREINIT_ARRAYSZ, DT_RPATH,
-    DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, DT_SYMBOLIC, Dyn,
+    DT_RUNPATH, DT_SONAME, DT_STRSZ, DT_STRTAB, DT_SYMBOLIC,
 };
 use goblin::elf::program_header::PT_DYNAMIC;
 
+use super::bytes::name;
 use super::dynsym::DynamicSymbols;
-use super::object::{Parts, Segment, bytes_at, file_range};
+use super::entries::Entries;
+use super::parts::{Parts, file_range};
+use super::segment::{Segment, bytes_at};
 
 /// Entries that name other libraries: `DT_AUXILIARY`, `DT_FILTER`, `DT_AUDIT`, `DT_DEPAUDIT`. They are newer than
 /// goblin's constants, or extensions.
@@ -44,7 +47,7 @@ pub struct Dynamic {
     pub others: Vec<String>,
     /// The symbols that the dynamic linker binds.
     pub symbols: DynamicSymbols,
-    entries: Vec<Dyn>,
+    pub(super) entries: Entries,
 }
 
 impl Dynamic {
@@ -53,49 +56,43 @@ impl Dynamic {
         let program = parts.programs.iter().find(|program| program.p_type == PT_DYNAMIC)?;
         file_range(parts.bytes, program.p_offset, program.p_filesz)?;
         let parsed = goblin::elf::Dynamic::parse(parts.bytes, &parts.programs, parts.ctx).ok()??;
-        let dynamic = Dynamic { entries: parsed.dyns, ..Dynamic::default() };
-        let strings = dynamic.value(DT_STRTAB).map_or(&[][..], |at| bytes_at(segments, at));
-        let size = dynamic.value(DT_STRSZ).and_then(|size| usize::try_from(size).ok());
+        let entries = Entries(parsed.dyns);
+        let strings = entries.value(DT_STRTAB).map_or(&[][..], |at| bytes_at(segments, at));
+        let size = entries.value(DT_STRSZ).and_then(|size| usize::try_from(size).ok());
         let strings = &strings[..size.unwrap_or(0).min(strings.len())];
         let string = |offset: u64| string(strings, usize::try_from(offset).ok()?);
-        let one = |tag| dynamic.value(tag).and_then(string);
-        let needed = dynamic.entries.iter().filter(|entry| entry.d_tag == DT_NEEDED);
+        let one = |tag| entries.value(tag).and_then(string);
+        let needed = entries.0.iter().filter(|entry| entry.d_tag == DT_NEEDED);
         let array = |start, size| {
-            let start = dynamic.value(start)?;
-            Some(start..start.saturating_add(dynamic.value(size)?))
+            let start = entries.value(start)?;
+            Some(start..start.saturating_add(entries.value(size)?))
         };
         let arrays = [
             (DT_PREINIT_ARRAY, DT_PREINIT_ARRAYSZ),
             (DT_INIT_ARRAY, DT_INIT_ARRAYSZ),
             (DT_FINI_ARRAY, DT_FINI_ARRAYSZ),
         ];
-        let flags = dynamic.value(DT_FLAGS_1).unwrap_or(0);
-        let symbolic = dynamic.entries.iter().any(|entry| entry.d_tag == DT_SYMBOLIC);
+        let flags = entries.value(DT_FLAGS_1).unwrap_or(0);
+        let symbolic = entries.0.iter().any(|entry| entry.d_tag == DT_SYMBOLIC);
         Some(Dynamic {
             needed: needed.filter_map(|entry| string(entry.d_val)).collect(),
             others: OTHERS.into_iter().filter_map(one).collect(),
             soname: one(DT_SONAME),
             rpath: one(DT_RPATH),
             runpath: one(DT_RUNPATH),
-            symbolic: symbolic || dynamic.value(DT_FLAGS).is_some_and(|flags| flags & DF_SYMBOLIC != 0),
+            symbolic: symbolic || entries.value(DT_FLAGS).is_some_and(|flags| flags & DF_SYMBOLIC != 0),
             is_program: flags & DF_1_PIE != 0,
-            functions: [DT_INIT, DT_FINI].into_iter().filter_map(|tag| dynamic.value(tag)).collect(),
+            functions: [DT_INIT, DT_FINI].into_iter().filter_map(|tag| entries.value(tag)).collect(),
             arrays: arrays.into_iter().filter_map(|(start, size)| array(start, size)).collect(),
-            got: dynamic.value(DT_PLTGOT),
-            symbols: DynamicSymbols::read(parts, segments, &dynamic, strings),
-            entries: dynamic.entries,
+            got: entries.value(DT_PLTGOT),
+            symbols: DynamicSymbols::read(parts, segments, &entries, strings),
+            entries,
         })
-    }
-
-    /// Returns the value of an entry; `None` if it is absent or null.
-    pub(super) fn value(&self, tag: u64) -> Option<u64> {
-        let entry = self.entries.iter().find(|entry| entry.d_tag == tag)?;
-        Some(entry.d_val).filter(|&value| value != 0)
     }
 }
 
 /// Returns a string of a string table.
 fn string(strings: &[u8], offset: usize) -> Option<String> {
-    let string = super::dynsym::name(strings, offset)?;
+    let string = name(strings, offset)?;
     Some(String::from_utf8_lossy(string).into_owned())
 }

@@ -14,9 +14,11 @@ use goblin::elf::sym::{
 };
 use rustc_hash::FxHashMap;
 
-use super::dynamic::Dynamic;
-use super::object::{Parts, Segment, bytes_at};
-use super::relocs::{number, u32_at};
+use super::bytes::{name, u16_at, u32_at};
+use super::entries::Entries;
+use super::parts::Parts;
+use super::relocs::highest_symbol;
+use super::segment::{Segment, bytes_at};
 
 /// The binding of symbols that are unique in a process (`STB_GNU_UNIQUE`).
 const STB_GNU_UNIQUE: u8 = 10;
@@ -95,22 +97,22 @@ impl DynamicSymbols {
     pub(super) fn read(
         parts: &Parts,
         segments: &[Segment],
-        dynamic: &Dynamic,
+        entries: &Entries,
         strings: &[u8],
     ) -> DynamicSymbols {
-        let Some(address) = dynamic.value(DT_SYMTAB) else { return DynamicSymbols::default() };
+        let Some(address) = entries.value(DT_SYMTAB) else { return DynamicSymbols::default() };
         let bytes = bytes_at(segments, address);
         let entry = Sym::size(parts.ctx.container);
-        let table = |tag| dynamic.value(tag).map(|at| bytes_at(segments, at));
+        let table = |tag| entries.value(tag).map(|at| bytes_at(segments, at));
         // Without a hash table, no reference can bind to the symbols; all linkers place the strings after the symbols.
         let hashed = table(DT_HASH)
             .and_then(sysv_count)
             .or_else(|| table(DT_GNU_HASH).and_then(|table| gnu_count(table, parts.machine.word_size())));
-        let referenced = super::relocs::highest_symbol(parts, segments, dynamic);
+        let referenced = highest_symbol(parts, segments, entries);
         let count = hashed.unwrap_or(0).max(referenced.map_or(0, |index| index as usize + 1));
         let count = count.min(bytes.len() / entry);
         let Ok(table) = Symtab::parse(bytes, 0, count, parts.ctx) else { return DynamicSymbols::default() };
-        let versions_of = dynamic.value(DT_VERSYM).map(|at| bytes_at(segments, at));
+        let versions_of = entries.value(DT_VERSYM).map(|at| bytes_at(segments, at));
         let version = |index: usize| versions_of.and_then(|bytes| u16_at(bytes, 2 * index)).unwrap_or(1);
         let symbols: Vec<DynamicSymbol> = table
             .iter()
@@ -121,7 +123,7 @@ impl DynamicSymbols {
         for (index, symbol) in symbols.iter().enumerate().filter(|(_, symbol)| symbol.exported) {
             exports.entry(symbol.name.clone()).or_default().push(index as u32);
         }
-        let versions = read_versions(segments, dynamic, strings);
+        let versions = read_versions(segments, entries, strings);
         DynamicSymbols { symbols, exports, versions, versioned: versions_of.is_some() }
     }
 
@@ -221,16 +223,6 @@ impl DynamicSymbol {
     }
 }
 
-/// Returns the name at an offset of a string table.
-pub(super) fn name(strings: &[u8], offset: usize) -> Option<&[u8]> {
-    let string = strings.get(offset..)?;
-    Some(&string[..string.iter().position(|&byte| byte == 0)?])
-}
-
-fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
-    bytes.get(offset..offset.checked_add(2)?).map(|bytes| number(bytes) as u16)
-}
-
 /// Returns the number of symbols that a `DT_HASH` table covers.
 fn sysv_count(table: &[u8]) -> Option<usize> {
     usize::try_from(u32_at(table, 4)?).ok()
@@ -255,7 +247,7 @@ fn gnu_count(table: &[u8], word: u8) -> Option<usize> {
 }
 
 /// Reads the names of versions by index: the versions that the object defines, and those that it needs.
-fn read_versions(segments: &[Segment], dynamic: &Dynamic, strings: &[u8]) -> Vec<Option<Version>> {
+fn read_versions(segments: &[Segment], entries: &Entries, strings: &[u8]) -> Vec<Option<Version>> {
     let mut versions = Vec::new();
     let mut read = 0;
     let mut add = |index: u16, name_at: u32| {
@@ -270,8 +262,8 @@ fn read_versions(segments: &[Segment], dynamic: &Dynamic, strings: &[u8]) -> Vec
         (read < MAX_VERSIONS).then_some(())
     };
     let table = |at, count| {
-        let count = dynamic.value(count)?.min(MAX_VERSIONS);
-        Some((bytes_at(segments, dynamic.value(at)?), count))
+        let count = entries.value(count)?.min(MAX_VERSIONS);
+        Some((bytes_at(segments, entries.value(at)?), count))
     };
     if let Some((bytes, count)) = table(DT_VERDEF, DT_VERDEFNUM) {
         let _ = each(bytes, 0, count, 16, |at| {

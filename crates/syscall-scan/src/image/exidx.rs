@@ -5,9 +5,9 @@
 //! contain the ends of functions, and linkers merge the entries of functions with equal unwinding. It therefore
 //! identifies landing pads, but not whether an address is in the middle of a function.
 
-use super::Addr;
-use super::relocs::{number, u32_at};
+use super::bytes::{number, u32_at};
 use super::unwind::{Extent, Handlers};
+use crate::address::Addr;
 
 /// Size of an index entry in bytes: the function, and its unwinding.
 const ENTRY: usize = 8;

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use indexmap::IndexSet;
 
-use super::{Addr, DynamicSymbol, Object, Version};
+use super::dynsym::{DynamicSymbol, Version};
+use super::object::Object;
+use crate::address::Addr;
 
 /// The number of a member of a process; 0 is the executable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -7,8 +7,10 @@ use goblin::elf::reloc::*;
 use goblin::elf::section_header::{SHT_REL, SHT_RELA};
 use kelf::Machine;
 
-use super::dynamic::Dynamic;
-use super::object::{Parts, Segment, bytes_in, file_range};
+use super::bytes::number;
+use super::entries::Entries;
+use super::parts::{Parts, file_range};
+use super::segment::{Segment, bytes_in};
 use RelocKind::{Absolute, CallSlot, Distance, Irelative, Number, Relative, Slot, Unknown};
 
 /// The packed table of relative relocations, and its size in bytes, which are newer than goblin's constants.
@@ -99,13 +101,13 @@ impl RelocKind {
 }
 
 /// Reads all relocations. A damaged table ends at the damage.
-pub(super) fn read(parts: &Parts, segments: &[Segment], dynamic: Option<&Dynamic>) -> Vec<Reloc> {
+pub(super) fn read(parts: &Parts, segments: &[Segment], entries: Option<&Entries>) -> Vec<Reloc> {
     let mut relocs = Vec::new();
-    if let Some(dynamic) = dynamic {
-        packed(parts, segments, dynamic, &mut relocs);
+    if let Some(entries) = entries {
+        packed(parts, segments, entries, &mut relocs);
     }
     let machine = parts.machine;
-    for table in tables(parts, segments, dynamic) {
+    for table in tables(parts, segments, entries) {
         relocs.extend(table.iter().map(|reloc| Reloc {
             place: reloc.r_offset,
             kind: RelocKind::of(machine, reloc.r_type),
@@ -117,17 +119,17 @@ pub(super) fn read(parts: &Parts, segments: &[Segment], dynamic: Option<&Dynamic
 }
 
 /// Returns the highest symbol index in a relocation.
-pub(super) fn highest_symbol(parts: &Parts, segments: &[Segment], dynamic: &Dynamic) -> Option<u32> {
-    let tables = tables(parts, segments, Some(dynamic));
+pub(super) fn highest_symbol(parts: &Parts, segments: &[Segment], entries: &Entries) -> Option<u32> {
+    let tables = tables(parts, segments, Some(entries));
     tables.iter().flat_map(RelocSection::iter).map(|reloc| reloc.r_sym as u32).max()
 }
 
 fn tables<'a>(
     parts: &Parts<'a>,
     segments: &'a [Segment],
-    dynamic: Option<&Dynamic>,
+    entries: Option<&Entries>,
 ) -> Vec<RelocSection<'a>> {
-    let Some(dynamic) = dynamic else {
+    let Some(entries) = entries else {
         let sections = parts.loaded_sections().filter(|s| matches!(s.sh_type, SHT_REL | SHT_RELA));
         let tables = sections.filter_map(|section| {
             let range = file_range(parts.bytes, section.sh_offset, section.sh_size)?;
@@ -138,8 +140,8 @@ fn tables<'a>(
     let is_rela = parts.machine.is_rela();
     let kinds = [(DT_RELA, DT_RELASZ, true), (DT_REL, DT_RELSZ, false), (DT_JMPREL, DT_PLTRELSZ, is_rela)];
     let tables = kinds.into_iter().filter_map(|(start, size, is_rela)| {
-        let start = dynamic.value(start)?;
-        let range = start..start.saturating_add(dynamic.value(size)?);
+        let start = entries.value(start)?;
+        let range = start..start.saturating_add(entries.value(size)?);
         table(bytes_in(segments, &range), is_rela, parts.ctx)
     });
     tables.collect()
@@ -158,8 +160,8 @@ impl Reloc {
 
 /// Reads relative relocations in the packed form (`DT_RELR`): an even word is the address of a pointer, an odd word a
 /// bitmap of the words that follow. The pointers hold their addends.
-fn packed(parts: &Parts, segments: &[Segment], dynamic: &Dynamic, relocs: &mut Vec<Reloc>) {
-    let (Some(start), Some(size)) = (dynamic.value(DT_RELR), dynamic.value(DT_RELRSZ)) else { return };
+fn packed(parts: &Parts, segments: &[Segment], entries: &Entries, relocs: &mut Vec<Reloc>) {
+    let (Some(start), Some(size)) = (entries.value(DT_RELR), entries.value(DT_RELRSZ)) else { return };
     let word = parts.machine.word_size();
     let bytes = bytes_in(segments, &(start..start.saturating_add(size)));
     let mut add = |place| {
@@ -179,19 +181,6 @@ fn packed(parts: &Parts, segments: &[Segment], dynamic: &Dynamic, relocs: &mut V
             next = next.wrapping_add((8 * word - 1) * word);
         }
     }
-}
-
-/// Returns the number in at most 8 bytes.
-pub(super) fn number(bytes: &[u8]) -> u64 {
-    let mut word = [0; 8];
-    let size = bytes.len().min(8);
-    word[..size].copy_from_slice(&bytes[..size]);
-    u64::from_le_bytes(word)
-}
-
-/// Returns the number in the 4 bytes at an offset.
-pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    bytes.get(offset..offset.checked_add(4)?).map(|bytes| number(bytes) as u32)
 }
 
 #[cfg(test)]

@@ -6,8 +6,12 @@ use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
 use kelf::Machine;
 
-use super::object::{Parts, file_range};
-use super::{Addr, Dynamic, SymbolKind};
+use super::bytes::name;
+use super::dynamic::Dynamic;
+use super::dynsym::SymbolKind;
+use super::parts::{Parts, file_range};
+use super::ranges::contains;
+use crate::address::Addr;
 
 /// The functions in the symbol tables, by address in the object.
 #[derive(Debug, Default)]
@@ -31,7 +35,7 @@ impl Symbols {
         let code = parts.code();
         let mut functions = table(parts, &code).unwrap_or_default();
         let exported = dynamic.into_iter().flat_map(|dynamic| dynamic.symbols.exported_functions());
-        functions.extend(exported.filter(|symbol| super::contains(&code, symbol.value, 1)).map(|symbol| {
+        functions.extend(exported.filter(|symbol| contains(&code, symbol.value, 1)).map(|symbol| {
             let name = String::from_utf8_lossy(&symbol.name).into_owned();
             let untyped = symbol.kind == SymbolKind::Unknown;
             (untyped, NamedFunction { start: Addr(symbol.value), size: symbol.size, name })
@@ -80,10 +84,10 @@ fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)
         .filter(|symbol| {
             // Assembly code often omits the type.
             matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC | STT_NOTYPE)
-                && super::contains(code, symbol.st_value, 1)
+                && contains(code, symbol.st_value, 1)
         })
         .filter_map(|symbol| {
-            let name = super::dynsym::name(strings, symbol.st_name).filter(|name| !name.is_empty())?;
+            let name = name(strings, symbol.st_name).filter(|name| !name.is_empty())?;
             let name = String::from_utf8_lossy(name).into_owned();
             let untyped = symbol.st_type() == STT_NOTYPE;
             // `$a`, `$t.5`: mapping symbols mark the encoding of bytes, by the ELF supplements of ARM and AArch64.

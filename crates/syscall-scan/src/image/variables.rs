@@ -16,7 +16,7 @@ use goblin::elf::section_header::{
 };
 use goblin::elf::sym::{STT_COMMON, STT_OBJECT};
 
-use super::object::{Parts, memory_range};
+use super::parts::{Parts, memory_range};
 
 /// The section with the jump tables of glibc's streams, since 2.24.
 const JUMP_TABLES: &str = "__libc_IO_vtables";

@@ -11,7 +11,7 @@ use goblin::elf::header::{EM_X86_64, ET_EXEC};
 use goblin::elf::program_header::{PF_R, PF_X, PT_LOAD};
 use memchr::memmem;
 
-use super::Object;
+use super::object::Object;
 
 /// Its name in reports, as in `/proc/PID/maps`.
 pub(super) const NAME: &str = "[vsyscall]";

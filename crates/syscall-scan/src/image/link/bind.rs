@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::Linker;
-use crate::image::object::bytes_at;
+use crate::address::Addr;
+use crate::image::dynsym::{DynamicSymbol, SymbolKind};
 use crate::image::process::{Bound, MemberIndex, Use};
+use crate::image::ranges::contains;
 use crate::image::relocs::{Reloc, RelocKind};
-use crate::image::{Addr, DynamicSymbol, SymbolKind, contains};
+use crate::image::segment::bytes_at;
 
 /// Maximum number of zeros written out before a copied variable. Programs have their copies at the start of zeroed
 /// memory.

@@ -29,11 +29,15 @@ use std::sync::Arc;
 use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::object::{Segment, bytes_at, bytes_in};
+use super::bytes::number;
+use super::loaded::Loaded;
+use super::memory::{Image, NamedObjects, ObjectIndex};
 use super::process::{Bound, Member, MemberIndex, Process, Scopes};
-use super::relocs::number;
-use super::{Addr, Image, Loaded, NamedObjects, ObjectIndex, is_code, normalize, vsyscall};
+use super::ranges::{is_code, normalize};
+use super::segment::{Segment, bytes_at, bytes_in};
+use super::{object, vsyscall};
 use crate::Error;
+use crate::address::Addr;
 
 /// Functions that interpreters look up by name in the loaded libraries and call: in glibc's `elf/dl-minimal-malloc.c`,
 /// `elf/dl-call-libc-early-init.c` and `elf/dl-mutex.c`; in musl's `ldso/dynlink.c`; in uClibc-ng's `ldso/ldso/ldso.c`.
@@ -159,7 +163,7 @@ impl<'p> Linker<'p> {
             .collect();
         segments.sort_by_key(|segment| segment.address);
         let code = members().flat_map(|(m, &base)| m.object.code.iter().map(move |r| moved(r, base)));
-        let is_interpreter = |object: &Arc<super::Object>| {
+        let is_interpreter = |object: &Arc<object::Object>| {
             let interpreter = process.interpreter.map(|index| &process.members[index.get()].object);
             interpreter.is_none_or(|interpreter| Arc::ptr_eq(interpreter, object))
         };

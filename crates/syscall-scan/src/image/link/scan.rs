@@ -5,10 +5,12 @@ use std::ops::Range;
 use kelf::Machine;
 
 use super::{Linker, next_word};
-use crate::image::object::bytes_in;
+use crate::address::Addr;
+use crate::image::bytes::number;
+use crate::image::object::Object;
 use crate::image::process::{Member, MemberIndex};
-use crate::image::relocs::number;
-use crate::image::{Addr, Object, contains};
+use crate::image::ranges::contains;
+use crate::image::segment::bytes_in;
 
 impl Linker<'_> {
     /// Finds the words of a program at a fixed address that hold code addresses without a relocation.
