@@ -5,25 +5,12 @@ use std::rc::Rc;
 use kflow::{Transfer, apply};
 use kisa::Effect;
 
+use super::Flows;
+use super::callee::Callee;
+use super::state::State;
 use super::step::Step;
-use super::{Flows, State};
-use crate::code::StraightInstructions;
 use crate::image::Addr;
 use crate::values::ValueSet;
-
-/// The summary of a function for its callers.
-#[derive(Clone)]
-pub(super) enum Callee {
-    /// A few straight-line instructions, which are applied to the caller's state.
-    Leaf(Rc<StraightInstructions>),
-    /// Any other function.
-    Function {
-        /// The registers, as bits, that it preserves in addition to those of the ABI.
-        kept: u64,
-        /// See [`crate::code::Code::returns_twice`].
-        returns_twice: bool,
-    },
-}
 
 impl Flows<'_> {
     /// Applies a call: the callee's own instructions if they are a few straight-line ones (position-independent code

@@ -6,7 +6,7 @@ use std::ops::Range;
 use kflow::values::{Element, Span, Unknowns};
 use kisa::{Reg, low_mask, sign_extend};
 
-use super::frame::Place;
+use super::place::Place;
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, Origins, ValueSet};
 

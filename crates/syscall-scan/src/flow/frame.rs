@@ -14,21 +14,7 @@ use kisa::low_mask;
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 use super::domain::Domain;
-
-/// A place in a stack frame.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Place {
-    /// The stack pointer that offsets are relative to: at the function's entry, or after alignment.
-    pub frame: OriginId,
-    /// Offset in bytes; negative for local variables.
-    pub offset: i64,
-}
-
-impl Place {
-    fn plus(self, bytes: u8) -> i64 {
-        self.offset.saturating_add(bytes.into())
-    }
-}
+use super::place::Place;
 
 /// A part of the frame with a stored value.
 #[derive(Clone, PartialEq, Debug)]

@@ -9,17 +9,14 @@ use std::rc::Rc;
 use kflow::values::{Element, Span};
 use kisa::Address;
 
-use super::frame::Place;
+use super::place::Place;
 use super::state::KnownLoad;
-use super::step::{SLOT_INDEX, SLOT_SCALED, Step};
+use super::step::{MAX_FEW, SLOT_INDEX, SLOT_SCALED, Step};
 use crate::image::Addr;
 use crate::values::{Atom, Origin, OriginId, ValueSet, When};
 
 /// Maximum number of entries in a table that is read as a whole.
 const MAX_ENTRIES: u64 = 1024;
-
-/// Maximum number of results for which an address computation is enumerated.
-pub(super) const MAX_FEW: u64 = 15;
 
 /// Maximum number of loads from outside the frame that are remembered.
 const MAX_LOADED: usize = 6;

@@ -12,11 +12,14 @@
 //! were read from the frame are ignored.
 
 mod call;
+mod callee;
+mod decoded;
 mod domain;
 mod frame;
 mod in_frame;
 mod local;
 mod memory;
+mod place;
 mod registers;
 mod solve;
 mod state;
@@ -36,12 +39,12 @@ use crate::code::{Code, ExitId, Facts, Function};
 use crate::image::Addr;
 use crate::values::{Atom, OriginId, ValueSet};
 
-use call::Callee;
+use callee::Callee;
+use decoded::Decoded;
 pub use domain::Domain;
-pub use frame::Place;
+pub use place::Place;
 pub use registers::RegisterNumbers;
 use registers::numbers;
-use solve::Decoded;
 pub use state::State;
 use step::Step;
 pub(crate) use step::constant_address;

@@ -1,7 +1,6 @@
 //! The states of all blocks of a function ([`kflow::solve`]): the effect of a block on a state.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 use std::rc::Rc;
 
 use kelf::Machine;
@@ -9,8 +8,10 @@ use kflow::values::Element;
 use kflow::{Analysis, BlockIndex, Cfg, Head};
 use kisa::{Effect, Reg, Value};
 
-use super::{Flows, State};
-use crate::code::{Block, Code, ExitKind, Function, Reader};
+use super::Flows;
+use super::decoded::Decoded;
+use super::state::State;
+use crate::code::{Code, ExitKind, Function, Reader};
 use crate::image::Addr;
 use crate::values::ValueSet;
 
@@ -249,53 +250,4 @@ fn registers_with_targets(code: &Code, function: &Function) -> Vec<Option<Reg>> 
     }
     held.iter_mut().zip(ways).for_each(|(held, way)| *held = way.flatten());
     held
-}
-
-/// The instructions of a function and their effects, decoded once for all visits of a block.
-#[derive(Default)]
-pub(super) struct Decoded {
-    instructions: Vec<Instruction>,
-    effects: Vec<Effect>,
-    /// The range of each block's instructions, and the start of their effects.
-    blocks: Vec<Option<(Range<usize>, usize)>>,
-}
-
-struct Instruction {
-    at: Addr,
-    /// The end of its effects.
-    end: usize,
-}
-
-impl Decoded {
-    /// Switches to a function of `blocks` blocks, none of them decoded.
-    fn begin(&mut self, blocks: usize) {
-        self.instructions.clear();
-        self.effects.clear();
-        self.blocks.clear();
-        self.blocks.resize(blocks, None);
-    }
-
-    fn decode<'c>(&mut self, code: &Code<'c>, reader: &mut Reader<'c>, index: BlockIndex, block: &Block) {
-        if self.blocks[index.get()].is_some() {
-            return;
-        }
-        let (first, effects) = (self.instructions.len(), self.effects.len());
-        let mut at = block.start;
-        while at < block.end {
-            code.read_effects(reader, at, &mut self.effects);
-            self.instructions.push(Instruction { at, end: self.effects.len() });
-            // An invalid instruction ends the block.
-            at = at.plus(code.length(at).unwrap_or(u64::from(u32::MAX)));
-        }
-        self.blocks[index.get()] = Some((first..self.instructions.len(), effects));
-    }
-
-    /// Returns the instructions of a decoded block.
-    fn instructions(&self, block: BlockIndex) -> impl Iterator<Item = (Addr, &[Effect])> {
-        let (range, start) = self.blocks[block.get()].clone().unwrap_or_default();
-        let instructions = &self.instructions[range];
-        let ends = instructions.iter().map(|instruction| instruction.end);
-        let starts = std::iter::once(start).chain(ends);
-        instructions.iter().zip(starts).map(|(insn, start)| (insn.at, &self.effects[start..insn.end]))
-    }
 }
