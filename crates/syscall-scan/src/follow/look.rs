@@ -3,7 +3,7 @@
 use kflow::values::Element;
 use kisa::{Address, Effect, Value, sign_extend};
 
-use super::{Aim, Bytes, Callees, Lost};
+use super::aim::{Aim, Bytes, Callees, Lost};
 use crate::abi;
 use crate::arguments::arguments_used;
 use crate::code::{Code, ExitId, ExitKind, Function};

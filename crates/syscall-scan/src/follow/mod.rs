@@ -10,12 +10,15 @@
 //! on. Any other use ends the search without a proof. A variable counts as separate if every instruction that refers to
 //! it reads or writes it directly, see [`References::is_variable`].
 
+mod aim;
 mod look;
 
 use kflow::values::Element;
 use kisa::{Effect, Value, sign_extend};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
+use self::aim::{Aim, Bytes};
+pub use self::aim::{Callees, Lost};
 use self::look::{Look, PassedOn, read_by};
 use crate::code::{ExitId, Reference, References};
 use crate::flow::{Flows, Visit, constant_address};
@@ -32,22 +35,11 @@ const SLOT_ADDRESS: u8 = 207;
 /// need at most 20.
 const MAX_FUNCTIONS: usize = 64;
 
-/// A failure to track the pointer: the instruction or variable where it was lost.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Lost(pub Addr);
-
 /// The result of a proof.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Unwritten {
     /// Maximum number of arguments of the system calls with numbers in these bytes, as a condition of the proof.
     pub arguments: usize,
-}
-
-/// Bytes after a pointer: the first, and the one after the last.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-struct Bytes {
-    from: i64,
-    to: i64,
 }
 
 /// A value stored to a variable: the storing function and instruction, and the value in the function's terms.
@@ -59,9 +51,6 @@ pub struct Stored {
     /// The value.
     pub value: ValueSet,
 }
-
-/// The possible callees of computed calls, by instruction, if known.
-pub type Callees = FxHashMap<Addr, Vec<Addr>>;
 
 /// Proves that nothing writes to `width` bytes at a pointer that a function received, from the time of the call on.
 /// `pointer` is the address of these bytes in terms of the function.
@@ -195,17 +184,6 @@ fn overlapping_store(flows: &Flows, references: &References, variable: Addr) -> 
         })
     };
     before.find(overlaps).map(|(_, reference)| reference.at)
-}
-
-/// The aim of a search.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Aim {
-    /// Writes to the pointer's target, which end the search.
-    Writes,
-    /// Calls of the function whose address is at the pointer's target.
-    CallsThrough,
-    /// Calls of the function that the pointer itself points to.
-    Calls,
 }
 
 /// A search.
