@@ -1,4 +1,4 @@
-//! The functions that have changed since the last call of [`Code::take_changed`].
+//! The functions that have changed since the last call of [`super::Code::take_changed`].
 //!
 //! Three events change the blocks of a function: a run begins in it, the successors of one of its exits change, or one
 //! of the successors becomes or ceases to be the beginning of another function. These events are recorded for
@@ -6,15 +6,15 @@
 
 use fixedbitset::FixedBitSet;
 
-use super::{Code, Entry, ExitId};
+use super::run::ExitId;
 use crate::image::Addr;
 
 /// The recorded changes.
 #[derive(Default)]
 pub(super) struct Changes {
-    exits: FixedBitSet,
+    pub(super) exits: FixedBitSet,
     /// Addresses that may have become or ceased to be the beginnings of functions.
-    entries: Vec<Addr>,
+    pub(super) entries: Vec<Addr>,
 }
 
 /// The functions that have changed.
@@ -34,36 +34,5 @@ impl Changes {
     /// Records that an address may have become or ceased to be the beginning of a function.
     pub(super) fn entry(&mut self, at: Addr) {
         self.entries.push(at);
-    }
-}
-
-impl Code<'_> {
-    /// Returns the entry for the beginning of a function, which is added if it is new.
-    pub(super) fn entry_at(&mut self, at: Addr) -> &mut Entry {
-        if self.entry(at).is_none() {
-            self.changes.entry(at);
-        }
-        self.marks.set_entry(at);
-        self.entries.entry(at).or_default()
-    }
-
-    /// Returns the functions that have changed since the last call.
-    pub fn take_changed(&mut self) -> ChangedFunctions {
-        let Changes { mut exits, mut entries } = std::mem::take(&mut self.changes);
-        entries.sort_unstable();
-        entries.dedup();
-        for &entry in &entries {
-            let around =
-                self.marks.exit_of_run(entry).into_iter().chain(self.incoming(entry).iter().copied());
-            around.for_each(|exit| exits.grow_and_insert(exit.0 as usize));
-        }
-        let functions = self.functions_with(exits.ones().map(|exit| ExitId(exit as u32)));
-        entries.retain(|&entry| self.entry(entry).is_none());
-        ChangedFunctions { functions, gone: entries }
-    }
-
-    /// Returns the functions with computed jumps, by rising address.
-    pub fn functions_that_jump(&self) -> Vec<Addr> {
-        self.functions_with(self.computed_jumps.iter().copied())
     }
 }

@@ -9,7 +9,8 @@
 
 use kisa::{Address, BinaryOp, Effect, Reg, Value};
 
-use super::{Code, ExitKind};
+use super::reachable::Code;
+use super::run::ExitKind;
 use crate::abi::{self, Convention};
 use crate::image::Addr;
 

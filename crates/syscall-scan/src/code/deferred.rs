@@ -18,104 +18,18 @@
 //! A branch is deferred only if the comparison precedes it in one straight-line piece of code. If control later enters
 //! the middle of that piece, the branch counts.
 
-use std::sync::LazyLock;
+pub(super) mod comparison;
+pub(super) mod waiting;
 
-use kelf::Machine;
-use kisa::{Address, Condition, Effect, Flow, Reg, Value};
-use rustc_hash::{FxHashMap, FxHashSet};
+use kisa::{Condition, Effect, Flow};
 
-use super::explore::Work;
-use super::rules::{Rule, Rules};
-use super::{Code, Exit, ExitId, Taken};
-use crate::image::{Addr, Image, Loaded};
-
-/// The functions of services (glibc's `nss/function.def`).
-static SERVICE_FUNCTIONS: LazyLock<FxHashSet<&str>> = LazyLock::new(|| {
-    "endaliasent endetherent endgrent endhostent endnetent endnetgrent endprotoent endpwent endrpcent \
-     endservent endsgent endspent getaliasbyname_r getaliasent_r getcanonname_r getetherent_r \
-     getgrent_r getgrgid_r getgrnam_r gethostbyaddr2_r gethostbyaddr_r gethostbyname2_r \
-     gethostbyname3_r gethostbyname4_r gethostbyname_r gethostent_r gethostton_r getnetbyaddr_r \
-     getnetbyname_r getnetent_r getnetgrent_r getntohost_r getprotobyname_r getprotobynumber_r \
-     getprotoent_r getpublickey getpwent_r getpwnam_r getpwuid_r getrpcbyname_r getrpcbynumber_r \
-     getrpcent_r getsecretkey getservbyname_r getservbyport_r getservent_r getsgent_r getsgnam_r \
-     getspent_r getspnam_r initgroups_dyn netname2user setaliasent setetherent setgrent sethostent \
-     setnetent setnetgrent setprotoent setpwent setrpcent setservent setsgent setspent"
-        .split(' ')
-        .collect()
-});
-
-/// A function that only glibc has.
-const GNU: &str = "gnu_get_libc_version";
-
-/// The condition of a deferral.
-#[derive(Clone, Copy, Debug)]
-enum Until {
-    /// A request for the name.
-    Named(&'static str),
-    /// A condition of the rule may hold.
-    Rule(&'static Rule),
-}
-
-/// The deferred work.
-#[derive(Default)]
-pub(super) struct Deferred {
-    /// The functions of services, with the names that select them.
-    services: FxHashMap<Addr, &'static str>,
-    /// The names that have been requested.
-    named: FxHashSet<&'static str>,
-    /// The number of strings of the C library that have been processed.
-    strings: usize,
-    /// Whether the C library is glibc, on x86.
-    is_gnu: bool,
-    /// The optional features of the C library.
-    rules: Rules,
-    /// The interpreter's entry.
-    pub(super) entry: Option<Addr>,
-    /// The deferred work with its conditions.
-    work: Vec<(Until, Work)>,
-    /// The branches that are taken only if the interpreter is run as a program: the first instruction of the
-    /// comparison, and the successor for that case.
-    branches: FxHashMap<ExitId, (Addr, Addr)>,
-}
-
-/// The comparisons in a straight-line piece of code.
-#[derive(Default)]
-pub(super) struct EntryComparison {
-    /// The register with the interpreter's entry, and the instruction that loads it.
-    entry: Option<(Reg, Addr)>,
-    /// The instruction that loads the entry, if the flags compare a value with the entry.
-    compared: Option<Addr>,
-}
-
-impl Deferred {
-    pub(super) fn new(image: &Image) -> Deferred {
-        let mut deferred =
-            Deferred { entry: image.interpreter().map(|_| image.entry), ..Deferred::default() };
-        let is_gnu = |loaded: &Loaded| loaded.functions_named(GNU).next().is_some();
-        let is_x86 = matches!(image.machine, Machine::I386 | Machine::X86_64);
-        if !is_x86 || !image.objects.iter().any(is_gnu) {
-            return deferred;
-        }
-        deferred.is_gnu = true;
-        for loaded in image.objects.iter().filter(|loaded| is_service(loaded)) {
-            for symbol in loaded.object.exported_functions() {
-                if let Some(name) = service_function(&symbol.name) {
-                    deferred.services.insert(loaded.address(symbol.value), name);
-                }
-            }
-            for &(_, string) in &loaded.data_pointers {
-                deferred.name(image, string);
-            }
-        }
-        deferred
-    }
-
-    /// Records that code refers to a string.
-    fn name(&mut self, image: &Image, string: Addr) {
-        let name = image.string(string).and_then(|name| std::str::from_utf8(name).ok());
-        self.named.extend(name.and_then(|name| SERVICE_FUNCTIONS.get(name)));
-    }
-}
+use self::comparison::EntryComparison;
+use self::waiting::{Deferred, Until};
+use super::entry::Taken;
+use super::reachable::Code;
+use super::run::{Exit, ExitId};
+use super::work::Work;
+use crate::image::Addr;
 
 impl Code<'_> {
     /// Defers a piece of work, if it has to wait. Returns it otherwise.
@@ -232,41 +146,4 @@ impl Code<'_> {
         });
         targets.filter(|target| !(extent.start..extent.end).contains(target)).collect()
     }
-}
-
-impl EntryComparison {
-    /// Applies an instruction of the straight-line piece. `entry` is the interpreter's.
-    pub(super) fn follow(&mut self, at: Addr, effects: &[Effect], entry: Option<Addr>) {
-        for effect in effects {
-            match *effect {
-                Effect::Set {
-                    dst,
-                    value: Value::Address(Address { base: None, index: None, displacement, .. }),
-                    ..
-                } if entry == Some(Addr(displacement as u64)) => self.entry = Some((dst, at)),
-                Effect::Set { dst, .. } => self.entry = self.entry.filter(|&(register, _)| register != dst),
-                Effect::Store { .. } | Effect::BranchIf(_) => {}
-                Effect::Compare { left, right, width } => {
-                    let is_entry =
-                        |reg| (left == Value::Reg { reg, width }) != (right == Value::Reg { reg, width });
-                    let compared = self.entry.filter(|&(register, _)| width == 8 && is_entry(register));
-                    self.compared = compared.map(|(_, from)| from);
-                }
-                _ => *self = EntryComparison::default(),
-            }
-        }
-    }
-}
-
-/// Returns whether an object is the C library or has the functions of a service.
-pub(super) fn is_service(loaded: &Loaded) -> bool {
-    let name = loaded.file.rsplit('/').next().unwrap_or("");
-    loaded.is_c_library || name.starts_with("libnss_")
-}
-
-/// Returns the name that selects a function of a service.
-fn service_function(name: &[u8]) -> Option<&'static str> {
-    let name = std::str::from_utf8(name).ok()?.strip_prefix("_nss_")?;
-    let (_, function) = name.split_once('_')?;
-    SERVICE_FUNCTIONS.get(function).copied()
 }

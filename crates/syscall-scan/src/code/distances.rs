@@ -2,138 +2,26 @@
 //!
 //! To avoid relocations of a table of pointers, compilers can store the distance of each function from the table:
 //! relative virtual tables of Clang, Swift's tables, hand-written tables. Code reads a distance, adds its base address,
-//! and calls the sum. Once an object does that ([`Sums`]), all words after the addresses of constants that it loads are
+//! and calls the sum. Once an object does that ([`sums`]), all words after the addresses of constants that it loads are
 //! examined. A word that leads to the beginning of a function is treated as a pointer to that function; its base is the
 //! beginning of the table, the word itself, or on i386 the global offset table. Entries have 32 bits.
+
+pub(super) mod sums;
 
 use std::collections::BTreeSet;
 
 use kelf::Machine;
-use kisa::{Address, BinaryOp, Effect, Reg, Value};
-use rustc_hash::{FxHashMap, FxHashSet};
+use kisa::{Effect, Value};
 
-use super::{Code, ExitId, ExitKind, Taken};
+use self::sums::{ENTRY, Sums, place};
+use super::entry::Taken;
+use super::reachable::Code;
+use super::run::{ExitId, ExitKind};
 use crate::abi::Convention;
-use crate::image::{Addr, Loaded, ObjectIndex};
-
-/// Size of an entry in bytes.
-const ENTRY: u8 = 4;
+use crate::image::{Addr, Loaded};
 
 /// Maximum size of a table in bytes.
 const MAX_TABLE: u64 = 0x1_0000;
-
-/// The registers that hold distances, or sums of a distance and another value, which may be a constant.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sums {
-    /// Registers, as bits, that hold a sign-extended 32-bit number.
-    extended: u64,
-    /// A register that holds a word, and the register that was its address. 32-bit machines do not extend a distance,
-    /// and add it to the address that it was read from.
-    read: Option<(Reg, Reg)>,
-    /// Registers, as bits, that hold sums.
-    sums: u64,
-    /// The place of the last stored sum, as a register and a displacement.
-    stored: Option<(Reg, i64)>,
-}
-
-impl Sums {
-    pub(super) fn is_empty(self) -> bool {
-        self.extended | self.sums == 0 && self.read.is_none() && self.stored.is_none()
-    }
-
-    fn has(self, register: Reg) -> bool {
-        self.sums >> register.0 & 1 != 0
-    }
-
-    fn is_extended(self, register: Reg) -> bool {
-        self.extended >> register.0 & 1 != 0
-    }
-
-    /// Returns whether two registers are a distance and its base.
-    fn is_sum(self, a: Reg, b: Reg) -> bool {
-        self.is_extended(a) || self.is_extended(b) || self.read == Some((a, b)) || self.read == Some((b, a))
-    }
-
-    /// Forgets registers, as bits.
-    fn forget(&mut self, registers: u64) {
-        self.extended &= !registers;
-        self.sums &= !registers;
-        self.read = self.read.filter(|(a, b)| (registers >> a.0 | registers >> b.0) & 1 == 0);
-        self.stored = self.stored.filter(|(base, _)| registers >> base.0 & 1 == 0);
-    }
-
-    /// Applies an instruction. Words have `word` bytes.
-    pub(super) fn follow(&mut self, effects: &[Effect], word: u8) {
-        for effect in effects {
-            let written = effect.registers_written();
-            let before = *self;
-            self.forget(written);
-            let is_sum = match *effect {
-                Effect::Binary { op: BinaryOp::Add, left: Value::Reg { reg, .. }, right, .. } => {
-                    match right {
-                        Value::Reg { reg: other, .. } => before.is_sum(reg, other),
-                        Value::Load { from: Address { base: Some(base), segment: None, .. }, .. } => {
-                            word == ENTRY && reg == base
-                        }
-                        Value::Const(_) => before.has(reg) || before.is_extended(reg),
-                        _ => false,
-                    }
-                }
-                Effect::Set { value: Value::Address(Address { base: Some(base), index, .. }), .. } => {
-                    match index {
-                        Some((index, _)) => before.is_sum(base, index),
-                        None => before.has(base) || before.is_extended(base),
-                    }
-                }
-                Effect::Set { value: Value::Reg { reg, .. }, .. } => before.has(reg),
-                Effect::Set { value: Value::Load { from, .. }, .. } => {
-                    before.stored.is_some() && before.stored == place(&from)
-                }
-                _ => false,
-            };
-            match *effect {
-                _ if is_sum => self.sums |= written,
-                Effect::SetSigned { dst, .. } if word > ENTRY => self.extended |= 1 << dst.0,
-                Effect::Set {
-                    dst,
-                    value: Value::Load { from: Address { base: Some(base), segment: None, .. }, width: ENTRY },
-                    ..
-                } if word == ENTRY && dst != base => self.read = Some((dst, base)),
-                Effect::Store { to, value: Value::Reg { reg, .. }, .. } if before.has(reg) => {
-                    self.stored = place(&to);
-                }
-                _ => {}
-            }
-        }
-    }
-}
-
-/// Returns the register and displacement of a place in memory.
-fn place(address: &Address) -> Option<(Reg, i64)> {
-    match *address {
-        Address { base: Some(base), index: None, displacement, segment: None, .. } => {
-            Some((base, displacement))
-        }
-        _ => None,
-    }
-}
-
-/// The tables of distances found so far.
-#[derive(Default)]
-pub(super) struct Distances {
-    /// The registers that hold sums at each exit, by exit.
-    sums: FxHashMap<ExitId, Sums>,
-    /// The computed jumps to sums.
-    jumps: FxHashSet<ExitId>,
-    /// The objects that call sums.
-    callers: BTreeSet<ObjectIndex>,
-    /// The addresses of constants that code loads.
-    bases: BTreeSet<Addr>,
-    /// The bases that have been searched for tables.
-    looked_at: FxHashSet<Addr>,
-    /// Table entries and their functions.
-    taken: FxHashSet<(Addr, Addr)>,
-}
 
 impl Code<'_> {
     /// Returns the registers that hold sums after an exit.

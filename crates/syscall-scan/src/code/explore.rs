@@ -1,41 +1,35 @@
 //! Exploration: turns the items of a worklist into runs, exits and edges, until the list is empty.
 
+mod exits;
+
 use std::collections::BTreeMap;
 
-use kisa::{Address, BinaryOp, BranchKind, Effect, Explained, Flow, Insn, Reg, Value};
+use kisa::{Effect, Explained, Flow, Insn};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 use super::changes::Changes;
-use super::constants::Constants;
-use super::deferred::{Deferred, EntryComparison};
-use super::walk::RunWalk;
-use super::{
-    Activity, Code, Exit, ExitId, ExitKind, Marks, Reader, Returns, RunId, Taken, distances, held, live,
-    references, taken, thunks,
-};
+use super::constants::places::Constants;
+use super::deferred::comparison::EntryComparison;
+use super::deferred::waiting::Deferred;
+use super::distances::sums::Distances;
+use super::entry::{Entry, Taken};
+use super::held::tracker::{Held, Tracker};
+use super::instructions::Reader;
+use super::live::readable::Live;
+use super::marks::Marks;
+use super::reachable::{Activity, Code};
+use super::references::recorder::Recorder;
+use super::run::{Exit, ExitId, ExitKind, Returns, RunId};
+use super::taken::candidates::Candidates;
+use super::thunks;
+use super::work::Work;
 use crate::abi::Convention;
 use crate::image::{Addr, Image};
 
 /// Bytes of code per exit if all code can run. Room for as many exits is reserved at once; only existing ones occupy
 /// memory.
 const BYTES_PER_EXIT: u64 = 16;
-
-/// An item of the worklist.
-pub(super) enum Work {
-    /// Code that may be called from anywhere.
-    Taken(Addr, Taken),
-    /// A successor of an exit.
-    Edge(ExitId, Addr),
-    /// A call by an exit.
-    Call(ExitId, Addr),
-    /// An instruction that enters the kernel, with the number if the run determines it.
-    Site(Addr, Option<u64>),
-    /// Numbers that registers may hold at an address.
-    Holds(Addr, Vec<held::Held>),
-    /// A page address that the first loads from the function's frame may return.
-    Reloads { function: Addr, page: u64, loads: usize },
-}
 
 impl<'a> Code<'a> {
     /// Starts the exploration at the program's entry. Follow with [`Code::explore`].
@@ -51,20 +45,20 @@ impl<'a> Code<'a> {
             entries: FxHashMap::default(),
             marks: Marks::new(image),
             work: Vec::new(),
-            taken: taken::Candidates::new(image),
-            references: references::Recorder::new(image),
+            taken: Candidates::new(image),
+            references: Recorder::new(image),
             predicates: FxHashMap::default(),
             thunks: thunks::find(image, isa),
-            tracker: held::Tracker::new(image),
+            tracker: Tracker::new(image),
             claimed: FxHashSet::default(),
             slots_read: FxHashSet::default(),
-            distances: distances::Distances::default(),
+            distances: Distances::default(),
             changes: Changes::default(),
             landed: FxHashSet::default(),
             inner: Vec::new(),
             made_inner: BTreeMap::new(),
             active: vec![Activity::No; image.objects.len()],
-            live: live::Live::default(),
+            live: Live::default(),
             deferred: Deferred::new(image),
             constants: Constants::new(image),
         };
@@ -131,6 +125,15 @@ impl<'a> Code<'a> {
     /// Marks code as callable from anywhere.
     pub fn take(&mut self, target: Addr, by: Taken) {
         self.work.push(Work::Taken(target, by));
+    }
+
+    /// Returns the entry for the beginning of a function, which is added if it is new.
+    pub(super) fn entry_at(&mut self, at: Addr) -> &mut Entry {
+        if self.entry(at).is_none() {
+            self.changes.entry(at);
+        }
+        self.marks.set_entry(at);
+        self.entries.entry(at).or_default()
     }
 
     fn perform(&mut self, work: Work, reader: &mut Reader<'a>) {
@@ -264,30 +267,9 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Returns whether an instruction writes to the final top of the stack, so that a following return jumps to the
-    /// written address.
-    fn replaces_return_address(&self, effects: &[Effect]) -> bool {
-        if Convention::of(self.image.machine).link.is_some() {
-            return false;
-        }
-        let stack = self.isa.stack_pointer();
-        let moved = effects.iter().find_map(|effect| match *effect {
-            Effect::Binary { op: BinaryOp::Sub, dst, right: Value::Const(bytes), .. } if dst == stack => {
-                Some(bytes as i64)
-            }
-            _ => None,
-        });
-        effects.iter().any(|effect| match *effect {
-            Effect::Store { to, .. } => {
-                to.base == Some(stack) && to.index.is_none() && to.displacement == -moved.unwrap_or(0)
-            }
-            _ => false,
-        })
-    }
-
     /// Returns whether the link register holds the address after a jump, which makes the jump a call:
     /// `mov lr, pc; bx r3`, before there was `blx`.
-    fn comes_back(&self, holding: &[held::Held], next: Addr) -> bool {
+    fn comes_back(&self, holding: &[Held], next: Addr) -> bool {
         Convention::of(self.image.machine).link.is_some_and(|link| holding.contains(&(link, next.0)))
     }
 
@@ -298,126 +280,6 @@ impl<'a> Code<'a> {
             let Some(insn) = self.decode(next) else { return };
             next = next.plus(insn.len.into());
         }
-    }
-
-    /// Adds an exit for the instruction, unless control falls through.
-    fn leave(
-        &mut self,
-        at: Addr,
-        next: Addr,
-        insn: Insn,
-        effects: &[Effect],
-        comparison: &EntryComparison,
-        walk: Option<&RunWalk>,
-    ) -> Option<ExitId> {
-        let exit = match insn.flow {
-            Flow::Next => return None,
-            Flow::Direct { branch, target, .. } => {
-                let target = Addr(self.image.wrap(target));
-                match branch.kind {
-                    BranchKind::Jump => {
-                        let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                        self.go(exit, target);
-                        exit
-                    }
-                    BranchKind::Conditional => {
-                        let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                        let open = walk.map_or([true; 2], |walk| walk.ways(effects));
-                        self.branch(exit, [(next, open[0]), (target, open[1])], effects, comparison);
-                        exit
-                    }
-                    // `call 1f; 1: pop %ebx` reads the program counter.
-                    BranchKind::Call if target == next => return None,
-                    BranchKind::Call => {
-                        let exit = self.add_exit(at, next, ExitKind::Call(target), Returns::No);
-                        self.work.push(Work::Call(exit, target));
-                        exit
-                    }
-                }
-            }
-            Flow::IndirectCall => {
-                let linked = self.linked(at, effects);
-                let kind = linked.map_or(ExitKind::IndirectCall, ExitKind::Call);
-                let exit = self.add_exit(at, next, kind, Returns::No);
-                match linked {
-                    Some(target) => self.work.push(Work::Call(exit, target)),
-                    None => self.come_back(exit),
-                }
-                exit
-            }
-            Flow::IndirectJump => match self.linked(at, effects) {
-                Some(target) => {
-                    let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-                    self.link(exit, target);
-                    exit
-                }
-                None => self.leave_computed(at, next, effects, walk),
-            },
-            Flow::Return => {
-                let returns = Returns::Popping(self.popped_by_return(effects));
-                self.add_exit(at, next, ExitKind::Return, returns)
-            }
-            Flow::Trap => self.add_exit(at, next, ExitKind::Stop, Returns::No),
-        };
-        if insn.conditional {
-            self.exits[exit.0 as usize].conditional = true;
-            if !self.exit(exit).successors.contains(&next) {
-                self.go(exit, next);
-            }
-        }
-        Some(exit)
-    }
-
-    /// Adds an exit for a computed jump.
-    fn leave_computed(&mut self, at: Addr, next: Addr, effects: &[Effect], walk: Option<&RunWalk>) -> ExitId {
-        let targets = self.linked_to_several(at, effects);
-        if !targets.is_empty() {
-            let exit = self.add_exit(at, next, ExitKind::Jump, Returns::No);
-            targets.into_iter().for_each(|target| self.link(exit, target));
-            return exit;
-        }
-        if let Some(targets) = walk.and_then(|walk| self.constant_targets(walk, effects)) {
-            let exit = self.add_exit(at, next, ExitKind::IndirectJump, Returns::No);
-            self.decide(exit);
-            self.add_targets(exit, &targets);
-            return exit;
-        }
-        let returns = if self.restores_context(at) { Returns::No } else { Returns::Somehow };
-        self.add_exit(at, next, ExitKind::IndirectJump, returns)
-    }
-
-    /// Returns the targets of an entry of the interpreter's procedure linkage table: first its own functions, and
-    /// functions of the libraries once they are loaded.
-    fn linked_to_several(&self, at: Addr, effects: &[Effect]) -> Vec<Addr> {
-        let word = loaded_target(effects).and_then(|(from, _)| match from {
-            Address { base: None, index: None, displacement, segment: None, .. } => {
-                Some(Addr(self.image.wrap(displacement as u64)))
-            }
-            _ => None,
-        });
-        let interpreter = self.image.interpreter().filter(|loaded| loaded.is_linkage(at));
-        let slots = word.zip(interpreter).map_or(&[][..], |(word, loaded)| loaded.slots_at(word));
-        if slots.len() > 1 { slots.iter().map(|&(_, target)| target).collect() } else { Vec::new() }
-    }
-
-    /// Returns the target of a branch through a constant word of memory: the procedure linkage table, or the global
-    /// offset table directly.
-    pub(super) fn linked(&self, at: Addr, effects: &[Effect]) -> Option<Addr> {
-        let (from, width) = loaded_target(effects)?;
-        if from.segment.is_some() || from.index.is_some() {
-            return None;
-        }
-        let table = match from.base {
-            None => 0,
-            // By the i386 ABI, a register holds the address of the global offset table there.
-            Some(_) => {
-                let linkage = self.image.object_at(at)?.is_linkage(at);
-                self.global_offset_table(at).filter(|_| linkage)?.0
-            }
-        };
-        let word = Addr(self.image.wrap(table.wrapping_add_signed(from.displacement)));
-        let target = Addr(self.image.constant(word, width)?);
-        self.image.is_code(target).then_some(target)
     }
 
     fn add_exit(&mut self, at: Addr, next: Addr, kind: ExitKind, returns: Returns) -> ExitId {
@@ -489,25 +351,4 @@ impl<'a> Code<'a> {
             }
         }
     }
-
-    /// Returns the number of bytes that a return pops in addition to the return address.
-    fn popped_by_return(&self, effects: &[Effect]) -> u32 {
-        let word = u64::from(self.image.machine.word_size());
-        if Convention::of(self.image.machine).link.is_some() {
-            return 0;
-        }
-        let moved = effects.iter().find_map(|effect| match *effect {
-            Effect::Binary { dst: Reg(_), right: Value::Const(bytes), .. } => Some(bytes),
-            _ => None,
-        });
-        moved.unwrap_or(word).saturating_sub(word) as u32
-    }
-}
-
-/// Returns the address and size of a computed branch target, if it is read from memory.
-fn loaded_target(effects: &[Effect]) -> Option<(Address, u8)> {
-    effects.iter().find_map(|effect| match *effect {
-        Effect::Transfer(Value::Load { from, width }) => Some((from, width)),
-        _ => None,
-    })
 }

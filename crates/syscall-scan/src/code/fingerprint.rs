@@ -4,7 +4,9 @@ use std::hash::{Hash, Hasher};
 
 use rustc_hash::FxHasher;
 
-use super::{Block, Code, ExitKind, Function};
+use super::function::{Block, Function};
+use super::reachable::Code;
+use super::run::ExitKind;
 
 /// A hash of blocks and the edges between them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -7,7 +7,9 @@ use kisa::Effect;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
-use super::{Code, ExitId, ExitKind, RunId};
+use super::changes::{ChangedFunctions, Changes};
+use super::reachable::Code;
+use super::run::{ExitId, ExitKind, RunId};
 use crate::image::Addr;
 
 /// Maximum number of instructions in a function that is applied at its calls, rather than summarised.
@@ -266,6 +268,28 @@ impl Code<'_> {
             (next, true) => self.marks.exit_of_run(next),
             (end, false) => self.exit_at(end),
         }
+    }
+}
+
+impl Code<'_> {
+    /// Returns the functions that have changed since the last call.
+    pub fn take_changed(&mut self) -> ChangedFunctions {
+        let Changes { mut exits, mut entries } = std::mem::take(&mut self.changes);
+        entries.sort_unstable();
+        entries.dedup();
+        for &entry in &entries {
+            let around =
+                self.marks.exit_of_run(entry).into_iter().chain(self.incoming(entry).iter().copied());
+            around.for_each(|exit| exits.grow_and_insert(exit.0 as usize));
+        }
+        let functions = self.functions_with(exits.ones().map(|exit| ExitId(exit as u32)));
+        entries.retain(|&entry| self.entry(entry).is_none());
+        ChangedFunctions { functions, gone: entries }
+    }
+
+    /// Returns the functions with computed jumps, by rising address.
+    pub fn functions_that_jump(&self) -> Vec<Addr> {
+        self.functions_with(self.computed_jumps.iter().copied())
     }
 }
 

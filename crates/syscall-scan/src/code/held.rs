@@ -6,75 +6,25 @@
 //! its frame, any load from the frame may return it: compilers spill page addresses when they run out of registers.
 
 mod operands;
+mod reloads;
 mod spills;
-
-use std::ops::Range;
+pub(super) mod tracker;
 
 use kelf::Machine;
 use kisa::{Address, Effect, Flow, Reg, TEMPORARY, Value};
-use rustc_hash::FxHashMap;
 
-use super::explore::Work;
-use super::{Code, ExitId, ExitKind, Taken};
-use crate::abi::Convention;
-use crate::image::{Addr, Image, Loaded};
-use spills::Spills;
-
-/// A register and a number that it may hold.
-pub(super) type Held = (Reg, u64);
+use self::tracker::{Held, MAX_CONSTANTS, MAX_NUMBERS, keep_across_runs, may_add, numbers};
+use super::entry::Taken;
+use super::reachable::Code;
+use super::run::{ExitId, ExitKind};
+use super::work::Work;
+use crate::image::{Addr, Loaded};
 
 /// A placeholder for any address in the stack frame.
 const FRAME: u64 = u64::MAX;
 
-/// Maximum number of tracked numbers per register. Compiled code has one or two; a pointer that a loop increments would
-/// have unboundedly many.
-const MAX_NUMBERS: usize = 8;
-
-/// The same on ARM for constants that are literals or immediates, each of which may become the address of a function.
-const MAX_CONSTANTS: usize = 64;
-
-/// Numbers below this are dropped at the end of a run, unless they carry the tag [`SMALL`]: the first page is empty.
-const LEAST_ADDRESS: u64 = 0x1000;
-
-/// Tag bit of a number below [`LEAST_ADDRESS`], above the 32 bits of ARM numbers: keep it across runs. It comes from a
-/// literal pool or from two halves, like distances that later become addresses.
-const SMALL: u64 = 1 << 32;
-
 /// The size of a page in bytes; `adrp` loads the address of a page.
 const PAGE: u64 = 0x1000;
-
-/// The numbers that registers may hold at each place.
-pub(super) struct Tracker {
-    convention: &'static Convention,
-    /// The range of numbers that are tracked from run to run, because they may become addresses.
-    addresses: Range<u64>,
-    /// The numbers that arrive on edges from other runs, by start of a run.
-    starts: FxHashMap<Addr, Vec<Held>>,
-    /// The numbers after each exit, by exit.
-    exits: FxHashMap<ExitId, Vec<Held>>,
-    /// The spilled page addresses, by function.
-    spills: FxHashMap<Addr, Spills>,
-}
-
-impl Tracker {
-    /// Creates a tracker for a machine that needs it.
-    pub(super) fn new(image: &Image) -> Option<Tracker> {
-        let convention =
-            Some(Convention::of(image.machine)).filter(|convention| convention.link.is_some())?;
-        let (start, end) = image.memory();
-        // Position-independent ARM code reads distances from its pools, which may be any number. The C library in a
-        // static program at a fixed address may be such code.
-        let distances = image.machine == Machine::Arm;
-        let addresses = if distances { LEAST_ADDRESS..u64::MAX } else { start & !0xfff..end };
-        Some(Tracker {
-            convention,
-            addresses,
-            starts: FxHashMap::default(),
-            exits: FxHashMap::default(),
-            spills: FxHashMap::default(),
-        })
-    }
-}
 
 /// The kind of an instruction's result.
 #[derive(Clone, Copy, PartialEq)]
@@ -444,27 +394,4 @@ impl Code<'_> {
         let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
         self.image.is_code(target) && (!middle || self.image.is_function(target))
     }
-}
-
-/// Returns whether a register does not have this number yet, and has fewer than `most`.
-fn may_add(known: &[Held], held: Held, most: usize) -> bool {
-    let mut count = 0;
-    for known in known.iter().filter(|known| known.0 == held.0) {
-        if known.1 == held.1 {
-            return false;
-        }
-        count += 1;
-    }
-    count < most
-}
-
-/// Tags a small number to be kept across runs, see [`SMALL`].
-fn keep_across_runs(number: &mut u64) {
-    if *number < LEAST_ADDRESS {
-        *number |= SMALL;
-    }
-}
-
-fn numbers(holding: &[Held], reg: Reg) -> impl Iterator<Item = u64> {
-    holding.iter().filter(move |held| held.0 == reg).map(|held| held.1)
 }

@@ -3,9 +3,10 @@
 use std::ops::Range;
 
 use kelf::Machine;
-use kisa::{Effect, Explained, Flow, Insn, MemoryOperand, arm};
+use kisa::{Branch, BranchKind, Effect, Explained, Flow, Insn, MemoryOperand, Value, arm};
 
-use super::Code;
+use super::reachable::Code;
+use super::thunks::Thunk;
 use crate::image::Addr;
 
 /// The opcode of `hlt`.
@@ -116,5 +117,50 @@ impl<'a> Code<'a> {
     /// Returns the registers that the instruction at an address reads, as bits.
     pub fn registers_read(&self, at: Addr) -> u64 {
         self.isa.registers_read(self.image.code_bytes(at), at.0)
+    }
+}
+
+impl Code<'_> {
+    /// Returns the flow after an instruction with a direct branch, if that leads through a thunk.
+    fn flow_through_thunk(&self, at: Addr, flow: Flow) -> Option<Flow> {
+        let (thunk, kind) = self.thunk_behind(at, flow)?;
+        match (thunk, kind) {
+            (Thunk::Jump(_), BranchKind::Call) => Some(Flow::IndirectCall),
+            (Thunk::Jump(_), _) => Some(Flow::IndirectJump),
+            (Thunk::Return(_), _) => Some(Flow::Return),
+        }
+    }
+
+    /// Appends the effects of an instruction whose branch leads through a thunk to `out`. Returns whether it does.
+    fn effects_through_thunk(&self, at: Addr, out: &mut Vec<Effect>) -> bool {
+        let insn = self.isa.decode(self.image.code_bytes(at), at.0);
+        let Some((thunk, kind)) = insn.and_then(|insn| self.thunk_behind(at, insn.flow)) else {
+            return false;
+        };
+        match thunk {
+            Thunk::Jump(reg) => {
+                let width = self.image.machine.word_size();
+                out.push(Effect::Transfer(Value::Reg { reg, width }));
+                if kind == BranchKind::Call {
+                    self.isa.effects(self.image.code_bytes(at), at.0, out);
+                }
+            }
+            Thunk::Return(ret) => self.isa.effects(self.image.code_bytes(ret), ret.0, out),
+        }
+        true
+    }
+
+    /// Returns the thunk that a branch leads through, and the kind of the branch.
+    fn thunk_behind(&self, at: Addr, flow: Flow) -> Option<(Thunk, BranchKind)> {
+        if let Some(&thunk) = self.thunks.get(&at) {
+            return Some((thunk, BranchKind::Jump));
+        }
+        let Flow::Direct { branch: Branch { kind, .. }, target, .. } = flow else { return None };
+        let &thunk = self.thunks.get(&Addr(self.image.wrap(target)))?;
+        match (thunk, kind) {
+            // The thunk's own call is decoded when control reaches it.
+            (_, BranchKind::Conditional) | (Thunk::Return(_), BranchKind::Call) => None,
+            _ => Some((thunk, kind)),
+        }
     }
 }

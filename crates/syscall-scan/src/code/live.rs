@@ -16,100 +16,19 @@
 //! Variables that linkers collect in sections, to be walked from the first to the last one, are treated as one
 //! variable, see [`crate::image::Variables`].
 
-use std::collections::BTreeMap;
+pub(super) mod readable;
+
 use std::ops::Range;
 
 use kelf::Machine;
 use kisa::{Address, BinaryOp, Effect, MemoryOperand, Reg, Value};
-use rustc_hash::FxHashSet;
 
-use super::explore::Work;
-use super::{Activity, Code, ExitKind};
+use self::readable::{FunctionWord, How};
+use super::reachable::{Activity, Code};
+use super::run::ExitKind;
+use super::work::Work;
 use crate::abi::Convention;
 use crate::image::{Addr, MAX_BIAS, SMALL_BIAS};
-
-/// The way in which an instruction refers to an address.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum How {
-    /// It reads or writes this number of bytes there.
-    Direct(u8),
-    /// It loads the address into a register.
-    Register(Reg),
-    /// It stores the address.
-    Stored,
-    /// It adds an unknown value.
-    Indexed,
-}
-
-/// The data known to be readable.
-#[derive(Default)]
-pub(super) struct Live {
-    /// Ranges without overlaps: the end of each by its start.
-    ranges: BTreeMap<u64, u64>,
-    /// Unprocessed addresses with the instructions that refer to them.
-    named: Vec<(Addr, Addr, How)>,
-    /// Unprocessed distances from a global offset table whose address is not yet known.
-    distances: Vec<(i64, Addr, How)>,
-    /// Addresses that instructions load into registers, which may have further uses later.
-    registers: Vec<(Addr, Addr, Reg)>,
-    /// Addresses of functions in registers.
-    functions: Vec<FunctionWord>,
-    /// The calls through these registers, with their callees.
-    calls: FxHashSet<(Addr, Addr)>,
-    /// The first addresses of variables that code refers to, with the first instruction of the function.
-    beginnings: FxHashSet<(Addr, Addr)>,
-}
-
-/// The address of a function, read from a constant word.
-#[derive(Clone, Copy)]
-struct FunctionWord {
-    word: Addr,
-    target: Addr,
-    /// The instruction that reads it.
-    at: Addr,
-    /// The register that receives it.
-    register: Reg,
-}
-
-impl Live {
-    /// Adds a range. Returns its new parts. A range that ends before it begins, as in some damaged tables, is empty.
-    fn add(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut new = Vec::new();
-        if range.is_empty() {
-            return new;
-        }
-        let mut start = range.start;
-        let before = self.ranges.range(..=start).next_back().map(|(&from, &to)| (from, to));
-        let mut merged = range.clone();
-        if let Some((from, to)) = before.filter(|&(_, to)| to >= start) {
-            merged.start = from;
-            merged.end = merged.end.max(to);
-            start = start.max(to);
-        }
-        let overlapping: Vec<(u64, u64)> =
-            self.ranges.range(merged.start..=range.end).map(|(&from, &to)| (from, to)).collect();
-        for (from, to) in overlapping {
-            if start < from {
-                new.push(start..from.min(range.end));
-            }
-            start = start.max(to);
-            merged.end = merged.end.max(to);
-            self.ranges.remove(&from);
-        }
-        if start < range.end {
-            new.push(start..range.end);
-        }
-        if merged.start < merged.end {
-            self.ranges.insert(merged.start, merged.end);
-        }
-        new
-    }
-
-    fn has_all(&self, range: &Range<u64>) -> bool {
-        let before = self.ranges.range(..=range.start).next_back();
-        range.is_empty() || before.is_some_and(|(_, &to)| to >= range.end)
-    }
-}
 
 impl Code<'_> {
     /// Records the data addresses that an instruction refers to.
@@ -430,23 +349,5 @@ impl Code<'_> {
                 ranges.push(image.variable(target));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn range_backwards_is_empty() {
-        let mut live = Live::default();
-        let mut add = |start, end| {
-            let new = live.add(Range { start, end }).into_iter();
-            new.map(|range| (range.start, range.end)).collect::<Vec<_>>()
-        };
-        assert_eq!(add(0x20, 0x10), []);
-        assert_eq!(add(0x10, 0x20), [(0x10, 0x20)]);
-        assert_eq!(add(0x30, 0x08), []);
-        assert_eq!(add(0x08, 0x30), [(0x08, 0x10), (0x20, 0x30)]);
     }
 }

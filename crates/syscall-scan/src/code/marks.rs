@@ -5,7 +5,7 @@ use std::collections::hash_map;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::ExitId;
+use super::run::{ExitId, RunId};
 use crate::image::{Addr, Image};
 
 /// Facts about each byte of code: the length of an instruction that starts there, and whether it is an exit, the start
@@ -15,16 +15,6 @@ pub(super) struct Marks {
     runs: Vec<Run>,
     /// The runs outside of the code, which consist only of their exits.
     outside: FxHashMap<Addr, RunId>,
-}
-
-/// The number of a [`Run`].
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(super) struct RunId(u32);
-
-impl RunId {
-    pub(super) fn get(self) -> usize {
-        self.0 as usize
-    }
 }
 
 /// A straight-line piece of code.

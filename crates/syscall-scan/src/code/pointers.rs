@@ -2,7 +2,9 @@
 
 use kelf::Machine;
 
-use super::{Activity, Code, ExitId, Taken};
+use super::entry::Taken;
+use super::reachable::{Activity, Code};
+use super::run::ExitId;
 use crate::image::{Addr, Extent, caught_types, landing_pads};
 
 impl Code<'_> {

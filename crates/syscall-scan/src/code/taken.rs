@@ -4,15 +4,18 @@
 //! code, such a constant is a distance from the global offset table, whose address is in a register. The distance alone
 //! is sufficient evidence, because it matters only if it leads to the first byte of an instruction.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+pub(super) mod candidates;
+
+use std::sync::{Arc, PoisonError};
 
 use kelf::Machine;
 use kisa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOperand, Value};
 use rustc_hash::FxHashMap;
 
-use super::{Code, ExitKind, Taken};
-use crate::image::{Addr, Extent, Image, Loaded, ObjectIndex};
+use super::entry::Taken;
+use super::reachable::Code;
+use super::run::ExitKind;
+use crate::image::{Addr, Extent, ObjectIndex};
 
 /// Maximum number of instructions between reading the program counter and adding the distance to the global offset
 /// table. Compilers put a `push` or two there.
@@ -24,32 +27,6 @@ const MAX_BEGINNING: usize = 16;
 /// Length of the x86-64 instruction that loads eight immediate bytes into a register. If fewer suffice, assemblers use
 /// another instruction, unless the number is known only at link time.
 const LONG_MOVE: u64 = 10;
-
-/// Constants that may be addresses of code.
-pub(super) struct Candidates {
-    /// Whether addresses may be distances from the global offset table.
-    relative: bool,
-    /// Distances, with the instructions that add them.
-    distances: Vec<(Addr, i64)>,
-    /// An instruction of each object that loads a distance as in the large code model of x86-64.
-    large: BTreeMap<ObjectIndex, Addr>,
-    /// The address of the global offset table of each object.
-    bases: Vec<Option<Addr>>,
-    /// The instructions of functions that were swept on demand, by the function's first address.
-    swept: Mutex<FxHashMap<Addr, Arc<[Addr]>>>,
-}
-
-impl Candidates {
-    pub(super) fn new(image: &Image) -> Candidates {
-        Candidates {
-            relative: image.machine == Machine::I386,
-            distances: Vec::new(),
-            large: BTreeMap::new(),
-            bases: image.objects.iter().map(Loaded::global_offset_table).collect(),
-            swept: Mutex::default(),
-        }
-    }
-}
 
 impl Code<'_> {
     /// Returns the global offset table that position-independent i386 code at this place uses as a base.

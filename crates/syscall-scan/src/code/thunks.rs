@@ -20,7 +20,6 @@ use kisa::{Branch, BranchKind, Effect, Flow, Isa, Reg, Value};
 use memchr::memmem;
 use rustc_hash::FxHashMap;
 
-use super::Code;
 use crate::image::{Addr, Image};
 
 /// `pause; lfence; jmp` back to the `pause`.
@@ -91,49 +90,4 @@ fn thunk(image: &Image, isa: &dyn Isa, start: Addr) -> Option<Thunk> {
         }
         _ => None,
     })
-}
-
-impl Code<'_> {
-    /// Returns the flow after an instruction with a direct branch, if that leads through a thunk.
-    pub(super) fn flow_through_thunk(&self, at: Addr, flow: Flow) -> Option<Flow> {
-        let (thunk, kind) = self.thunk_behind(at, flow)?;
-        match (thunk, kind) {
-            (Thunk::Jump(_), BranchKind::Call) => Some(Flow::IndirectCall),
-            (Thunk::Jump(_), _) => Some(Flow::IndirectJump),
-            (Thunk::Return(_), _) => Some(Flow::Return),
-        }
-    }
-
-    /// Appends the effects of an instruction whose branch leads through a thunk to `out`. Returns whether it does.
-    pub(super) fn effects_through_thunk(&self, at: Addr, out: &mut Vec<Effect>) -> bool {
-        let insn = self.isa.decode(self.image.code_bytes(at), at.0);
-        let Some((thunk, kind)) = insn.and_then(|insn| self.thunk_behind(at, insn.flow)) else {
-            return false;
-        };
-        match thunk {
-            Thunk::Jump(reg) => {
-                let width = self.image.machine.word_size();
-                out.push(Effect::Transfer(Value::Reg { reg, width }));
-                if kind == BranchKind::Call {
-                    self.isa.effects(self.image.code_bytes(at), at.0, out);
-                }
-            }
-            Thunk::Return(ret) => self.isa.effects(self.image.code_bytes(ret), ret.0, out),
-        }
-        true
-    }
-
-    /// Returns the thunk that a branch leads through, and the kind of the branch.
-    fn thunk_behind(&self, at: Addr, flow: Flow) -> Option<(Thunk, BranchKind)> {
-        if let Some(&thunk) = self.thunks.get(&at) {
-            return Some((thunk, BranchKind::Jump));
-        }
-        let Flow::Direct { branch: Branch { kind, .. }, target, .. } = flow else { return None };
-        let &thunk = self.thunks.get(&Addr(self.image.wrap(target)))?;
-        match (thunk, kind) {
-            // The thunk's own call is decoded when control reaches it.
-            (_, BranchKind::Conditional) | (Thunk::Return(_), BranchKind::Call) => None,
-            _ => Some((thunk, kind)),
-        }
-    }
 }

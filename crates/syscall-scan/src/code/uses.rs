@@ -11,7 +11,9 @@
 use kisa::{Address, BinaryOp, Effect, Memory, Reg, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Code, ExitKind, Reader};
+use super::instructions::Reader;
+use super::reachable::Code;
+use super::run::{ExitId, ExitKind};
 use crate::abi::Convention;
 use crate::image::{Addr, landing_pads};
 
@@ -197,7 +199,7 @@ impl UseWalk<'_, '_> {
         None
     }
 
-    fn leave(&mut self, exit: super::ExitId, registers: &Registers) {
+    fn leave(&mut self, exit: ExitId, registers: &Registers) {
         let code = self.code;
         let exit = code.exit(exit);
         match exit.kind {

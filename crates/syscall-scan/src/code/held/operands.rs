@@ -3,8 +3,9 @@
 use kelf::Machine;
 use kisa::{Address, BinaryOp, Value};
 
-use super::{FRAME, Held, MAX_NUMBERS, Made, keep_across_runs, numbers};
-use crate::code::Code;
+use super::tracker::{Held, MAX_NUMBERS, keep_across_runs, numbers};
+use super::{FRAME, Made};
+use crate::code::reachable::Code;
 use crate::image::Addr;
 
 impl Code<'_> {

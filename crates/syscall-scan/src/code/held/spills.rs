@@ -1,13 +1,9 @@
 //! Page addresses that functions spill to their frames, and loads that may return them.
 
 use indexmap::IndexSet;
-use kelf::Machine;
 use kisa::Reg;
 use rustc_hash::FxBuildHasher;
 
-use super::{Held, MAX_NUMBERS, Tracker, may_add, numbers};
-use crate::code::Code;
-use crate::code::explore::Work;
 use crate::image::Addr;
 
 type FxIndexSet<T> = IndexSet<T, FxBuildHasher>;
@@ -17,22 +13,22 @@ type FxIndexSet<T> = IndexSet<T, FxBuildHasher>;
 #[derive(Default)]
 pub(super) struct Spills {
     /// The page addresses that it stores.
-    pages: FxIndexSet<u64>,
+    pub(super) pages: FxIndexSet<u64>,
     /// Its loads from the frame: the address of the next instruction, and the register.
-    loads: FxIndexSet<(Addr, Reg)>,
+    pub(super) loads: FxIndexSet<(Addr, Reg)>,
     /// For each load, the number of loads up to the last one, including itself, that is not known to be full.
     open: Vec<usize>,
 }
 
 impl Spills {
-    fn add_load(&mut self, next: Addr, dst: Reg) {
+    pub(super) fn add_load(&mut self, next: Addr, dst: Reg) {
         if self.loads.insert((next, dst)) {
             self.open.push(self.loads.len());
         }
     }
 
     /// Returns the last of the first `count` loads that is not full, and its index. A full load remains full.
-    fn last_open(
+    pub(super) fn last_open(
         &mut self,
         count: usize,
         is_full: impl Fn(&(Addr, Reg)) -> bool,
@@ -54,56 +50,6 @@ impl Spills {
         }
         let index = found.checked_sub(1)?;
         Some((index, self.loads[index]))
-    }
-}
-
-impl Code<'_> {
-    /// Stores a number in the frame. If it is the page part of an address, loads of the function may return it.
-    pub(super) fn store_page(&mut self, at: Addr, number: u64) {
-        if self.image.machine == Machine::Arm {
-            return; // ARM addresses have no page part.
-        }
-        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
-        let Some(tracker) = &mut self.tracker else { return };
-        if number & 0xfff != 0 || !tracker.addresses.contains(&number) {
-            return;
-        }
-        let spills = tracker.spills.entry(function).or_default();
-        if spills.pages.insert(number) {
-            self.work.push(Work::Reloads { function, page: number, loads: spills.loads.len() });
-        }
-    }
-
-    /// Delivers a spilled page address to the last of the first `loads` loads of a function that is not full, and
-    /// leaves the other loads for later.
-    pub(in crate::code) fn reload(&mut self, function: Addr, page: u64, loads: usize) {
-        let Some(Tracker { spills, starts, .. }) = &mut self.tracker else { return };
-        let is_full = |&(next, dst): &(Addr, Reg)| {
-            starts.get(&next).is_some_and(|known| numbers(known, dst).count() >= MAX_NUMBERS)
-        };
-        let load = spills.get_mut(&function).and_then(|spills| spills.last_open(loads, is_full));
-        let Some((index, (next, dst))) = load else { return };
-        self.work.push(Work::Reloads { function, page, loads: index });
-        self.arrive_holding(next, vec![(dst, page)]);
-    }
-
-    /// Loads a word from the frame.
-    pub(super) fn load_page(&mut self, (at, next): (Addr, Addr), dst: Reg, holding: &mut Vec<Held>) {
-        if self.image.machine == Machine::Arm {
-            return;
-        }
-        let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
-        let Some(tracker) = &mut self.tracker else { return };
-        let spills = tracker.spills.entry(function).or_default();
-        spills.add_load(next, dst);
-        for &number in &spills.pages {
-            if numbers(holding, dst).count() >= MAX_NUMBERS {
-                break;
-            }
-            if may_add(holding, (dst, number), MAX_NUMBERS) {
-                holding.push((dst, number));
-            }
-        }
     }
 }
 
