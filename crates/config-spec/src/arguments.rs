@@ -166,7 +166,7 @@ pub struct RankArguments {
     #[arg(long)]
     pub resume: bool,
 
-    /// A variable for make, such as KCFLAGS=-g; ARCH, CROSS_COMPILE, LLVM and CC are found from the
+    /// A variable for make, such as KCFLAGS=-g; ARCH, CROSS_COMPILE, LLVM, LLVM_IAS and CC are found from the
     /// build
     #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
     pub make: Vec<String>,
@@ -240,7 +240,7 @@ pub struct TryArguments {
     #[arg(long, value_name = "COMMAND")]
     pub test: String,
 
-    /// A variable for make, such as KCFLAGS=-g; ARCH, CROSS_COMPILE, LLVM and CC are found from the
+    /// A variable for make, such as KCFLAGS=-g; ARCH, CROSS_COMPILE, LLVM, LLVM_IAS and CC are found from the
     /// build
     #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
     pub make: Vec<String>,

@@ -112,10 +112,10 @@ impl<'b> Trimmed<'b> {
     pub fn build(&self, changes: &[Change<'_>]) -> Result<Built, Failure> {
         let file = self.make.dir().join(".config");
         fs::write(&file, changed(self.text, changes))?;
-        self.make.make(&["olddefconfig"], "`make olddefconfig`")?;
+        self.make.make(&["olddefconfig"], &[], "`make olddefconfig`")?;
         let config = Config::parse(&String::from_utf8_lossy(&fs::read(&file)?));
         let targets: Vec<&str> = self.targets.iter().map(String::as_str).collect();
-        Ok(Built { config, failure: self.make.make(&targets, "building the kernel").err() })
+        Ok(Built { config, failure: self.make.make(&targets, &[], "building the kernel").err() })
     }
 
     /// The copy.

@@ -111,15 +111,15 @@ impl<'b> Make<'b> {
         }
     }
 
-    /// Makes targets. Stops as soon as make starts to rebuild an input of the link, if the copy is for a link. `what`
-    /// describes the job.
+    /// Makes targets, with these `variables` besides the user's. Stops as soon as make starts to rebuild an input of the
+    /// link, if the copy is for a link. `what` describes the job.
     ///
     /// # Errors
     /// Bad input if an input is not up to date; a failed job if make fails.
-    pub fn make(&self, targets: &[&str], what: &str) -> Result<(), Failure> {
+    pub fn make(&self, targets: &[&str], variables: &[&str], what: &str) -> Result<(), Failure> {
         let jobs = std::thread::available_parallelism().map_or(1, usize::from);
         let mut command = self.command(targets);
-        command.arg(format!("-j{jobs}"));
+        command.args(variables).arg(format!("-j{jobs}"));
         let mut stale = None;
         let output = scratch::run(&mut command, |line| match self.remade_input(line) {
             Some(input) => {

@@ -12,7 +12,7 @@ use crate::compiler::KernelCompiler;
 const ARCHIVES: &str = "cDPrS";
 
 /// Returns the variables that select the tools of a build: `CROSS_COMPILE` or `LLVM` according to the archiver, `CC` for
-/// a compiler that they do not select, and `LLVM_IAS` if clang does not assemble its own output. Empty if the build has
+/// a compiler that they do not select, and `LLVM_IAS` for clang. Empty if the build has
 /// not recorded its tools.
 pub(crate) fn recorded(build: &KernelBuild) -> Vec<(&'static str, String)> {
     let compiler = KernelCompiler::of(build).ok();
@@ -20,9 +20,7 @@ pub(crate) fn recorded(build: &KernelBuild) -> Vec<(&'static str, String)> {
         return Vec::new();
     };
     let mut variables = variables(compiler.program(), &archiver);
-    if build.is_enabled("CONFIG_CC_IS_CLANG") && build.is_enabled("CONFIG_AS_IS_GNU") {
-        variables.push(("LLVM_IAS", "0".to_owned()));
-    }
+    variables.extend(assembler(|option| build.is_enabled(option)));
     variables
 }
 
@@ -51,6 +49,12 @@ fn variables(compiler: &str, archiver: &str) -> Vec<(&'static str, String)> {
         variables.push(("CC", compiler.to_owned()));
     }
     variables
+}
+
+/// Returns the variable that selects the assembler of clang's output: GNU's, or its own.
+fn assembler(is_enabled: impl Fn(&str) -> bool) -> Option<(&'static str, String)> {
+    let is_gnu = is_enabled("CONFIG_AS_IS_GNU");
+    is_enabled("CONFIG_CC_IS_CLANG").then(|| ("LLVM_IAS", if is_gnu { "0" } else { "1" }.to_owned()))
 }
 
 /// Whether a program is gcc or clang by its name: `gcc`, `arm-linux-gnueabihf-gcc-14`, `/opt/bin/clang-19`. The variable
@@ -93,6 +97,14 @@ mod tests {
             "savedcmd_built-in.a := rm -f built-in.a;  arm-linux-ar cDPrST built-in.a x.a\n",
         );
         assert_eq!(archiver().as_deref(), Some("arm-linux-ar"));
+    }
+
+    #[test]
+    fn assembler_is_that_of_clang() {
+        let found = |options: &[&str]| assembler(|option| options.contains(&option)).map(|(_, value)| value);
+        assert_eq!(found(&["CONFIG_CC_IS_GCC", "CONFIG_AS_IS_GNU"]), None);
+        assert_eq!(found(&["CONFIG_CC_IS_CLANG", "CONFIG_AS_IS_GNU"]).as_deref(), Some("0"));
+        assert_eq!(found(&["CONFIG_CC_IS_CLANG", "CONFIG_AS_IS_LLVM"]).as_deref(), Some("1"));
     }
 
     #[test]

@@ -136,8 +136,8 @@ pub struct Arguments {
     #[arg(long)]
     pub strict: bool,
 
-    /// A variable for make, as when the kernel was built (KCFLAGS=…, LD=…); repeatable. ARCH, CROSS_COMPILE, LLVM and CC
-    /// are found from the build
+    /// A variable for make, as when the kernel was built (KCFLAGS=…, LD=…); repeatable. ARCH, CROSS_COMPILE, LLVM, LLVM_IAS
+    /// and CC are found from the build
     #[arg(long, value_name = "VAR=VALUE", value_parser = kbuild::parse_variable)]
     pub make: Vec<String>,
 

@@ -72,7 +72,7 @@ impl Writer<'_> {
             staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
             Ok((kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?, None))
         };
-        // Links leave a processor free.
+        // A link mostly uses one processor.
         let (linked, contents) = rayon::join(link, || html::contents(graph, sizes));
         let (bases, frozen) = linked?;
         let linked = Sizes::of(&build.vmlinux, &staged.vmlinux())?;

@@ -99,7 +99,7 @@ type Pair = (Part, Part);
 struct Places {
     /// Number of places.
     count: u32,
-    /// Places of first parts: all that the pair has, and some that it had.
+    /// The first parts of all occurrences, and of some former ones.
     firsts: Vec<u32>,
 }
 
@@ -111,7 +111,7 @@ struct Parts {
     previous: Vec<u32>,
     next: Vec<u32>,
     pairs: FxHashMap<Pair, Places>,
-    /// Pairs with the counts that they have, and some that they had.
+    /// Pairs with their counts, and outdated entries.
     queue: BinaryHeap<(u32, Reverse<Pair>)>,
 }
 
@@ -128,7 +128,7 @@ impl Parts {
         Parts { list, previous, next, pairs, queue }
     }
 
-    /// Finds the most frequent pair of neighbours that can be merged, and what they become.
+    /// Finds the most frequent pair of neighbours that can be merged, and the merged template.
     fn most_frequent<T>(&mut self, merged: impl Fn(Pair) -> Option<T>) -> Option<(Pair, T)> {
         while let Some((count, Reverse(pair))) = self.queue.pop() {
             let is_current = count > 0 && self.pairs.get(&pair).is_some_and(|places| places.count == count);
@@ -150,17 +150,17 @@ impl Parts {
             if (self.list[at], self.list[second]) != pair {
                 continue;
             }
-            let (before, behind) = (self.previous[at] as usize, self.next[second] as usize);
-            for gone in [(self.list[before], pair.0), (pair.1, self.list[behind])] {
+            let (before, after) = (self.previous[at] as usize, self.next[second] as usize);
+            for old in [(self.list[before], pair.0), (pair.1, self.list[after])] {
                 // Occurrences of the pair itself may overlap.
-                if let Some(places) = self.pairs.get_mut(&gone) {
+                if let Some(places) = self.pairs.get_mut(&old) {
                     places.count -= 1;
-                    changed.insert(gone);
+                    changed.insert(old);
                 }
             }
             (self.list[at], self.list[second]) = (merged, Part::Other);
-            (self.next[at], self.previous[behind]) = (behind as u32, first);
-            for (new, at) in [((self.list[before], merged), before), ((merged, self.list[behind]), at)] {
+            (self.next[at], self.previous[after]) = (after as u32, first);
+            for (new, at) in [((self.list[before], merged), before), ((merged, self.list[after]), at)] {
                 add(&mut self.pairs, new, at as u32);
                 changed.insert(new);
             }
@@ -222,7 +222,7 @@ mod tests {
     struct Text([u8; 6], usize);
 
     impl Text {
-        fn of(bytes: &[u8]) -> Option<Text> {
+        fn new(bytes: &[u8]) -> Option<Text> {
             let mut text = Text([0; 6], bytes.len());
             text.0.get_mut(..bytes.len())?.copy_from_slice(bytes);
             Some(text)
@@ -235,68 +235,87 @@ mod tests {
         }
 
         fn then_symbol(&self, symbol: u8) -> Option<Text> {
-            Text::of(&[self.bytes(), &[symbol]].concat())
+            Text::new(&[self.bytes(), &[symbol]].concat())
         }
 
         fn then(&self, other: &Text) -> Option<Text> {
-            Text::of(&[self.bytes(), other.bytes()].concat())
+            Text::new(&[self.bytes(), other.bytes()].concat())
         }
     }
 
-    /// Counts all pairs again before each merge, and returns what is left of the runs.
-    fn merged_by_counting(runs: &[Vec<Atom<Text>>], merges: usize) -> Vec<Vec<Atom<Text>>> {
-        let mut runs = runs.to_vec();
-        let merged = |one: &Atom<Text>, other: &Atom<Text>| match (one, other) {
-            (Atom::Start(text), Atom::Start(other)) => text.then(other),
-            (Atom::Start(text), Atom::Symbol(symbol)) => text.then_symbol(*symbol),
-            _ => None,
-        };
-        for _ in 0..merges {
-            let mut counts: Vec<(Text, u32)> = Vec::new();
-            for pair in runs.iter().flat_map(|run| run.windows(2)) {
-                let Some(text) = merged(&pair[0], &pair[1]) else { continue };
-                match counts.iter_mut().find(|(known, _)| *known == text) {
-                    Some((_, count)) => *count += 1,
-                    None => counts.push((text, 1)),
+    /// Merges as [`choose`] does, but counts all pairs again before each merge.
+    fn chosen_by_counting(runs: &[Vec<Atom<Text>>], merges: usize) -> Vec<Text> {
+        let mut texts: Vec<Text> = Vec::new();
+        let mut number =
+            |text: Text, texts: &mut Vec<Text>| match texts.iter().position(|&known| known == text) {
+                Some(number) => number as u16,
+                None => {
+                    texts.push(text);
+                    (texts.len() - 1) as u16
                 }
+            };
+        let mut runs: Vec<Vec<Part>> = Vec::from_iter(runs.iter().map(|run| {
+            Vec::from_iter(run.iter().map(|atom| match *atom {
+                Atom::Start(text) => Part::Template(number(text, &mut texts)),
+                Atom::Symbol(symbol) => Part::Symbol(symbol),
+                Atom::Other => Part::Other,
+            }))
+        }));
+        for _ in 0..merges {
+            let mut counts: FxHashMap<Pair, u32> = FxHashMap::default();
+            for pair in runs.iter().flat_map(|run| run.windows(2)) {
+                *counts.entry((pair[0], pair[1])).or_default() += 1;
             }
-            let Some(&(best, _)) = counts.iter().max_by_key(|(_, count)| *count) else { break };
+            let possible = counts.into_iter().filter(|(pair, _)| merged(*pair, &texts).is_some());
+            let Some((pair, _)) = possible.max_by_key(|&(pair, count)| (count, Reverse(pair))) else { break };
+            let text = merged(pair, &texts).unwrap();
+            let part = Part::Template(number(text, &mut texts));
             for run in &mut runs {
-                let mut at = 0;
-                while at + 1 < run.len() {
-                    if merged(&run[at], &run[at + 1]) == Some(best) {
-                        run.splice(at..at + 2, [Atom::Start(best)]);
+                for at in 0.. {
+                    if run.get(at + 1).is_none() {
+                        break;
                     }
-                    at += 1;
+                    if (run[at], run[at + 1]) == pair {
+                        run.splice(at..at + 2, [part]);
+                    }
                 }
             }
         }
-        runs
+        let count = |number: usize| {
+            runs.iter().flatten().filter(|part| **part == Part::Template(number as u16)).count()
+        };
+        let mut kept: Vec<(Text, usize)> =
+            texts.iter().enumerate().map(|(number, text)| (*text, count(number))).collect();
+        kept.retain(|(_, count)| *count > 0);
+        kept.sort_by_key(|(text, count)| (Reverse(*count), text.1, text.bytes().to_vec()));
+        kept.into_iter().map(|(text, _)| text).collect()
     }
 
     #[test]
-    fn counts_are_right_after_each_merge() {
-        // Overlapping occurrences, symbols, gaps, and texts that are too long. In these five merges, the counts are all
-        // different, so that only one order is right.
-        let [a, b, c] = [b"a", b"b", b"c"].map(|text| Atom::Start(Text::of(text).unwrap()));
-        let runs = [
-            [a, a, a, a, a, Atom::Other, a, a, b].repeat(9),
-            [c, Atom::Symbol(1), Atom::Symbol(2)].repeat(31),
-            [b, c, Atom::Other].repeat(20),
-        ];
-        for merges in 0..6 {
-            let mut expected: Vec<Text> = Vec::new();
-            for atom in merged_by_counting(&runs, merges).iter().flatten() {
-                if let Atom::Start(text) = atom
-                    && !expected.contains(text)
-                {
-                    expected.push(*text);
-                }
-            }
-            let mut chosen = choose(&runs, merges);
-            expected.sort_by_key(|text| text.bytes().to_vec());
-            chosen.sort_by_key(|text| text.bytes().to_vec());
-            assert_eq!(chosen, expected, "after {merges} merges");
+    fn templates_are_those_of_counting_again() {
+        // Few letters, so that occurrences overlap and counts are equal, and templates that get too long.
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for _ in 0..2000 {
+            let mut run = || {
+                let size = random(20);
+                let atom = |_| match random(8) {
+                    0 => Atom::Other,
+                    1 | 2 => Atom::Symbol(random(2) as u8),
+                    _ => Atom::Start(Text::new(&[b'a' + random(3) as u8]).unwrap()),
+                };
+                (0..size).map(atom).collect::<Vec<_>>()
+            };
+            let runs = [run(), run(), run()];
+            let merges = random(9) as usize;
+            assert_eq!(
+                choose(&runs, merges),
+                chosen_by_counting(&runs, merges),
+                "{merges} merges of {runs:?}"
+            );
         }
     }
 }

@@ -13,6 +13,9 @@ use crate::symbols::Context;
 /// Maximum number of earlier places that are tried for a repetition.
 const CHAIN: usize = 64;
 
+/// Number of places in a word, by which the costs of forms differ ([`State::form`]).
+const PLACES: usize = 4;
+
 /// The costs of symbols, in bits.
 pub struct Costs<'a> {
     /// The distributions of the previous round, if any.
@@ -26,7 +29,7 @@ pub struct Costs<'a> {
 impl<'a> Costs<'a> {
     /// Uses these distributions, or a guess.
     pub fn new(tables: Option<&'a Tables>) -> Costs<'a> {
-        Costs { tables, tokens: FxHashMap::default(), forms: vec![None; 256 * 4] }
+        Costs { tables, tokens: FxHashMap::default(), forms: vec![None; 256 * PLACES] }
     }
 
     fn token(&mut self, context: Context) -> [f32; 256] {
@@ -43,7 +46,7 @@ impl<'a> Costs<'a> {
     fn form(&mut self, context: Context, form: u8) -> f32 {
         let Some(tables) = self.tables else { return 5.0 };
         let [token, place] = context.values.map(usize::from);
-        self.forms[4 * token + place].get_or_insert_with(|| Box::new(tables.costs(context)))
+        self.forms[PLACES * token + place].get_or_insert_with(|| Box::new(tables.costs(context)))
             [usize::from(form)]
     }
 }
@@ -123,7 +126,7 @@ pub fn page(model: &DataModel, finder: &Finder, page: &[u8], costs: &mut Costs<'
     encode(page, &reached)
 }
 
-/// Returns the number of equal bytes, 0 if there are at most `known`.
+/// Returns the number of equal bytes, or any number up to `known` if it is not larger.
 fn longer(one: &[u8], other: &[u8], known: usize, most: usize) -> usize {
     if known >= most || one.get(known) != other.get(known) { 0 } else { same(one, other, most) }
 }

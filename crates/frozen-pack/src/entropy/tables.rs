@@ -256,7 +256,8 @@ impl Tables {
         std::iter::successors(longest, |node| node.shorter())
     }
 
-    /// Returns the cost of each symbol in a context, in bits; high if it has no code.
+    /// Returns the cost of each symbol in a context, in bits, by the first distribution that lists it, as
+    /// [`encode`](Tables::encode) codes it; high if it has no code.
     pub fn costs(&self, context: Context) -> [f32; 256] {
         let mut costs = [NO_CODE; 256];
         let mut escape = 0.0;
@@ -278,7 +279,7 @@ impl Tables {
         costs
     }
 
-    /// Returns the cost of a symbol in a context, in bits; high if it has no code.
+    /// Returns the cost of one symbol in a context, as [`costs`](Tables::costs) does.
     pub fn cost(&self, context: Context, symbol: u8) -> f32 {
         let mut escape = 0.0;
         for node in self.nodes(context) {

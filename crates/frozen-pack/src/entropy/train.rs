@@ -332,6 +332,13 @@ mod tests {
         assert!(cost([2, 0], 100) < 0.1 && cost([2, 0], 50) > 5.0);
         // Without a known context, all are alike.
         assert!((cost([200, 0], 50) - cost([200, 0], 150)).abs() < 1.5);
+        for context in steps.iter().filter_map(|step| match step {
+            Step::Symbol(context, _) => Some(*context),
+            Step::Bits(..) => None,
+        }) {
+            let costs = tables.costs(context);
+            assert!((0..=255).all(|symbol| tables.cost(context, symbol) == costs[usize::from(symbol)]));
+        }
         // Field 3 does not occur.
         assert!(tables.costs(Context { field: 3, values: [0, 0] })[1..].iter().all(|cost| *cost >= 12.0));
     }

@@ -15,17 +15,17 @@ use kcli::{Failure, Output};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
 
-/// A variable of make: the directory from which it descends into all others (`build-dir` in the kernel's Makefile). This
-/// one has no others, and few files.
-const FEW_FILES: &str = "build-dir=usr";
+/// A variable of make: what it makes where it otherwise descends into all directories (`single-goals` in the kernel's
+/// Makefile, 6.1 to 7.3). The target `prepare` of the top directory is made by then.
+const NO_DESCENT: &str = "single-goals=prepare";
 
 /// A copy of a build directory in which the kernel is linked again; dropping this removes it.
 pub struct Staged<'b> {
     build: &'b KernelBuild,
     make: Make<'b>,
     boot_image: PathBuf,
-    /// Whether make has found all inputs of the link up to date.
-    is_up_to_date: bool,
+    /// Number of links so far. The first one finds all inputs up to date.
+    links: usize,
 }
 
 /// The end of a link.
@@ -43,25 +43,23 @@ impl<'b> Staged<'b> {
         let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Link)?;
         let make = Make::new(build, variables, copy)?;
         let boot_image = make.boot_image()?;
-        Ok(Staged { build, make, boot_image, is_up_to_date: false })
+        Ok(Staged { build, make, boot_image, links: 0 })
     }
 
     /// Replaces all objects by one, and runs make. May be repeated with another object.
     pub fn link(&mut self, object: &[u8], goal: Goal) -> Result<(), Failure> {
         let archive = replace_archive(self.build, self.dir(), object)?;
         let before = fs::read(&archive)?;
-        let mut targets = match goal {
+        let targets = match goal {
             Goal::Vmlinux => vec!["vmlinux"],
             Goal::BootImage => vec!["vmlinux", image_target(&self.boot_image)],
         };
-        if self.is_up_to_date {
-            targets.push(FEW_FILES);
-        }
-        self.make.make(&targets, "relinking the kernel")?;
+        let variables: &[&str] = if self.links > 0 { &[NO_DESCENT] } else { &[] };
+        self.make.make(&targets, variables, "relinking the kernel")?;
         if fs::read(&archive)? != before {
             return Err(self.make.stale("vmlinux.a"));
         }
-        self.is_up_to_date = true;
+        self.links += 1;
         Ok(())
     }
 
