@@ -175,7 +175,7 @@ study-openwrt: build
 
 study-arm: build
 	fixtures/kernels/study.sh docs/arm-kernels.md arm-virt arm-virt-arm arm-virt-frames arm-virt-data arm-virt-gc arm-virt-smp \
-		arm-virt-7.2
+		arm-virt-7.2 arm-virt-smp-7.2
 
 study-scan: build
 	fixtures/bench/study-scan.sh

@@ -246,7 +246,7 @@ mod tests {
     /// Merges as [`choose`] does, but counts all pairs again before each merge.
     fn chosen_by_counting(runs: &[Vec<Atom<Text>>], merges: usize) -> Vec<Text> {
         let mut texts: Vec<Text> = Vec::new();
-        let mut number =
+        let number =
             |text: Text, texts: &mut Vec<Text>| match texts.iter().position(|&known| known == text) {
                 Some(number) => number as u16,
                 None => {

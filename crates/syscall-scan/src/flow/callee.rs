@@ -1,4 +1,4 @@
-//! What callers know of a function.
+//! The properties of a function that its callers know.
 
 use std::rc::Rc;
 

@@ -1,7 +1,7 @@
 //! A process before its first instruction: memory by address, entry points, and the words that may point to code.
 //!
 //! The executable, its interpreter and its libraries share one address space, relocated as by the dynamic linker
-//! (`link.rs`). A call of a library's function through the global offset table is then a call through a constant, and
+//! (`link/`). A call of a library's function through the global offset table is then a call through a constant, and
 //! the rest of the scan need not distinguish objects. Libraries that the program may load later by name are included as
 //! well, but count only once they are requested (`by_name`).
 
