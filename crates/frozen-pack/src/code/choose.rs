@@ -246,14 +246,13 @@ mod tests {
     /// Merges as [`choose`] does, but counts all pairs again before each merge.
     fn chosen_by_counting(runs: &[Vec<Atom<Text>>], merges: usize) -> Vec<Text> {
         let mut texts: Vec<Text> = Vec::new();
-        let number =
-            |text: Text, texts: &mut Vec<Text>| match texts.iter().position(|&known| known == text) {
-                Some(number) => number as u16,
-                None => {
-                    texts.push(text);
-                    (texts.len() - 1) as u16
-                }
-            };
+        let number = |text: Text, texts: &mut Vec<Text>| match texts.iter().position(|&known| known == text) {
+            Some(number) => number as u16,
+            None => {
+                texts.push(text);
+                (texts.len() - 1) as u16
+            }
+        };
         let mut runs: Vec<Vec<Part>> = Vec::from_iter(runs.iter().map(|run| {
             Vec::from_iter(run.iter().map(|atom| match *atom {
                 Atom::Start(text) => Part::Template(number(text, &mut texts)),
