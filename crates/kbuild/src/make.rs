@@ -11,7 +11,7 @@ use kelf::archive::{Archive, MemberContent};
 use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
-use crate::command::failed;
+use crate::command::{failed, succeeded};
 use crate::copy::{BuildCopy, Content};
 use crate::toolchain;
 
@@ -132,10 +132,7 @@ impl<'b> Make<'b> {
         if let Some(input) = stale {
             return Err(self.stale(&input));
         }
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(Failure::job(format!("{what} failed ({}):{}", output.status, last_lines(&output)))),
-        }
+        succeeded(&output, what)
     }
 
     /// Returns the error for a build with an input of the link that is not up to date.

@@ -12,8 +12,7 @@ use crate::compiler::KernelCompiler;
 const ARCHIVES: &str = "cDPrS";
 
 /// Returns the variables that select the tools of a build: `CROSS_COMPILE` or `LLVM` according to the archiver, `CC` for
-/// a compiler that they do not select, and `LLVM_IAS` for clang. Empty if the build has
-/// not recorded its tools.
+/// a compiler that they do not select, and `LLVM_IAS` for clang. Empty if the build has not recorded its tools.
 pub(crate) fn recorded(build: &KernelBuild) -> Vec<(&'static str, String)> {
     let compiler = KernelCompiler::of(build).ok();
     let (Some(compiler), Some(archiver)) = (compiler, archiver(&build.dir, &build.archive)) else {

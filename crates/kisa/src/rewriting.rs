@@ -156,8 +156,8 @@ pub trait Rewritable: Isa {
         None
     }
 
-    /// Returns the program counter from which the instruction at the start of `bytes`, together with a register,
-    /// computes an address (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code); `None` if it computes none.
+    /// Returns the program counter, if the instruction at the start of `bytes` computes an address from it and from a
+    /// register (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code).
     fn computes_from_pc(&self, bytes: &[u8], address: u64) -> Option<u64> {
         let _ = (bytes, address);
         None
@@ -226,9 +226,9 @@ pub trait Rewritable: Isa {
         1
     }
 
-    /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes`, which a relocation of this
-    /// class fills, are one of its constants: a displacement or an immediate, any value of which leaves the instruction
-    /// the same.
+    /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes` are one of its constants: a
+    /// displacement or an immediate. A relocation of this class fills them. The instruction is the same for any value
+    /// of a constant.
     fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool;
 
     /// Returns the registers through which the instruction at the start of `bytes` implicitly accesses memory (string

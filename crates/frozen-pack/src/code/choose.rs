@@ -215,6 +215,8 @@ impl<T: Template> Matcher<T> {
 
 #[cfg(test)]
 mod tests {
+    use kshrink_tests::Random;
+
     use super::*;
 
     /// Up to six bytes.
@@ -293,11 +295,8 @@ mod tests {
     #[test]
     fn templates_are_those_of_counting_again() {
         // Few letters, so that occurrences overlap and counts are equal, and templates that get too long.
-        let mut state = 1u64;
-        let mut random = |below: u64| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) % below
-        };
+        let mut numbers = Random::new(1);
+        let mut random = |below: u32| numbers.range(0, below - 1);
         for _ in 0..2000 {
             let mut run = || {
                 let size = random(20);

@@ -33,10 +33,12 @@ impl<'a> Costs<'a> {
     }
 
     fn token(&mut self, context: Context) -> [f32; 256] {
-        let mut guess = [5.0; 256];
-        guess[0] = 0.5;
-        self.tables
-            .map_or(guess, |tables| *self.tokens.entry(context).or_insert_with(|| tables.costs(context)))
+        let Some(tables) = self.tables else {
+            let mut guess = [5.0; 256];
+            guess[0] = 0.5;
+            return guess;
+        };
+        *self.tokens.entry(context).or_insert_with(|| tables.costs(context))
     }
 
     fn byte(&self, context: Context, byte: u8) -> f32 {

@@ -1,4 +1,4 @@
-//! What the caller of the lifter chooses: the world of the program, and the parts that stay.
+//! The choices of the lifter's caller: the world of the program, and the parts that stay.
 
 use std::ops::Range;
 

@@ -24,8 +24,8 @@ pub struct Staged<'b> {
     build: &'b KernelBuild,
     make: Make<'b>,
     boot_image: PathBuf,
-    /// Number of links so far. The first one finds all inputs up to date.
-    links: usize,
+    /// Whether a link has found all its inputs up to date.
+    is_checked: bool,
 }
 
 /// The end of a link.
@@ -43,7 +43,7 @@ impl<'b> Staged<'b> {
         let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Link)?;
         let make = Make::new(build, variables, copy)?;
         let boot_image = make.boot_image()?;
-        Ok(Staged { build, make, boot_image, links: 0 })
+        Ok(Staged { build, make, boot_image, is_checked: false })
     }
 
     /// Replaces all objects by one, and runs make. May be repeated with another object.
@@ -54,12 +54,12 @@ impl<'b> Staged<'b> {
             Goal::Vmlinux => vec!["vmlinux"],
             Goal::BootImage => vec!["vmlinux", image_target(&self.boot_image)],
         };
-        let variables: &[&str] = if self.links > 0 { &[NO_DESCENT] } else { &[] };
+        let variables: &[&str] = if self.is_checked { &[NO_DESCENT] } else { &[] };
         self.make.make(&targets, variables, "relinking the kernel")?;
         if fs::read(&archive)? != before {
             return Err(self.make.stale("vmlinux.a"));
         }
-        self.links += 1;
+        self.is_checked = true;
         Ok(())
     }
 
