@@ -4,13 +4,11 @@
 //! formulas are in IHI 0044 (ELF for the Arm Architecture), section 5.6, and in the instruction encodings of the
 //! Architecture Reference Manual. [`put`] is the exact inverse of [`get`] and changes no other bit of the field.
 
-use goblin::elf::reloc::*;
-
 use crate::machine::Machine;
 
 /// Reads the addend of relocation `r_type` from `field`, which has the width of the relocation.
 pub(crate) fn get(machine: Machine, r_type: u32, field: &[u8]) -> i64 {
-    if let Some(coding) = Coding::of(machine, r_type) {
+    if let Some(coding) = (machine.target().relocs.coding)(r_type) {
         return coding.get(field);
     }
     let bits = 8 * field.len() as u32;
@@ -22,7 +20,7 @@ pub(crate) fn get(machine: Machine, r_type: u32, field: &[u8]) -> i64 {
 /// # Errors
 /// A short description why it does not fit; the field is then unchanged.
 pub fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Result<(), String> {
-    if let Some(coding) = Coding::of(machine, r_type) {
+    if let Some(coding) = (machine.target().relocs.coding)(r_type) {
         let mut changed = [0; 4];
         let changed = &mut changed[..field.len()];
         changed.copy_from_slice(field);
@@ -48,8 +46,8 @@ pub fn put(machine: Machine, r_type: u32, field: &mut [u8], addend: i64) -> Resu
 }
 
 /// The encoding of an immediate in an ARM instruction.
-#[derive(Clone, Copy)]
-enum Coding {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Coding {
     /// `b`, `bl`, `blx`: 24 bits, in words, and for `blx` a half-word bit.
     Branch24,
     /// 31 bits; the top bit is not part of it.
@@ -85,31 +83,6 @@ enum Coding {
 }
 
 impl Coding {
-    fn of(machine: Machine, r_type: u32) -> Option<Coding> {
-        if machine != Machine::Arm {
-            return None;
-        }
-        Some(match r_type {
-            R_ARM_PC24 | R_ARM_PLT32 | R_ARM_CALL | R_ARM_JUMP24 => Coding::Branch24,
-            R_ARM_PREL31 => Coding::Low31,
-            R_ARM_MOVW_ABS_NC..=R_ARM_MOVT_PREL => Coding::Move16,
-            R_ARM_ABS12 | R_ARM_PC13 | R_ARM_LDR_PC_G1 | R_ARM_LDR_PC_G2 => Coding::Load12,
-            R_ARM_LDRS_PC_G0..=R_ARM_LDRS_PC_G2 => Coding::Load8,
-            R_ARM_LDC_PC_G0..=R_ARM_LDC_PC_G2 => Coding::LoadCoprocessor,
-            R_ARM_ALU_PC_G0_NC..=R_ARM_ALU_PC_G2 => Coding::Rotated,
-            R_ARM_THM_MOVW_ABS_NC..=R_ARM_THM_MOVT_PREL => Coding::ThumbMove16,
-            R_ARM_THM_PC22 | R_ARM_THM_JUMP24 => Coding::ThumbBranch24,
-            R_ARM_THM_JUMP19 => Coding::ThumbBranch19,
-            R_ARM_THM_PC11 => Coding::ThumbBranch11,
-            R_ARM_THM_PC9 => Coding::ThumbBranch8,
-            R_ARM_THM_JUMP6 => Coding::ThumbBranch6,
-            R_ARM_THM_PC12 => Coding::ThumbLoad12,
-            R_ARM_THM_ALU_PREL_11_0 => Coding::ThumbAdr,
-            R_ARM_THM_PC8 => Coding::ThumbLoad8,
-            _ => return None,
-        })
-    }
-
     fn get(self, field: &[u8]) -> i64 {
         let word = load(self, field);
         let signed = |up: u64, size: u64| if up == 1 { size as i64 } else { -(size as i64) };
@@ -269,6 +242,8 @@ fn sign_extend(value: u64, bits: u32) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use goblin::elf::reloc::*;
+
     use super::*;
 
     fn arm(r_type: u32, field: [u8; 4]) -> i64 {

@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::Machine;
 use crate::object::Object;
 
 /// The name of the section.
@@ -52,7 +51,7 @@ pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Attributes>, (String, &'s
     let mut merged: Option<BTreeMap<u64, Attribute>> = None;
     let mut architecture = u64::MAX;
     let mut disputed = Vec::new();
-    for object in objects.iter().filter(|object| object.machine == Machine::Arm) {
+    for object in objects {
         let Some(section) = object.sections.iter().find(|section| section.name == ATTRIBUTES) else {
             continue;
         };
@@ -172,6 +171,7 @@ fn text(data: &[u8], at: &mut usize) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine::Machine;
     use crate::object::{Section, Symbol};
 
     fn object(list: &[u8]) -> Object<'static> {

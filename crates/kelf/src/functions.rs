@@ -377,7 +377,7 @@ fn candidates<'a>(
             section => numbers.get(section).copied().flatten(),
         };
         let Some(section) = section else { continue };
-        if kind == STT_SECTION || name.is_empty() || is_mapping_symbol(file.machine, name) {
+        if kind == STT_SECTION || name.is_empty() || file.machine.is_mapping_symbol(name) {
             continue;
         }
         let is_local = symbol.st_bind() == STB_LOCAL;
@@ -386,14 +386,12 @@ fn candidates<'a>(
         let nth = *count;
         *count += 1;
         let is_function = kind == STT_FUNC;
-        // The lowest bit of a function's address marks Thumb code.
-        let thumb = u64::from(is_function && file.machine == Machine::Arm);
         candidates.push(Candidate {
             name,
             file: source,
             nth,
             section,
-            address: symbol.st_value & !thumb,
+            address: if is_function { file.machine.first_byte(symbol.st_value) } else { symbol.st_value },
             function_size: if is_function { symbol.st_size } else { 0 },
             has_size: symbol.st_size > 0,
             is_local,
@@ -405,17 +403,11 @@ fn candidates<'a>(
 /// Returns the addresses at which the kind of code changes according to mapping symbols, ascending, each with whether
 /// Thumb code begins there.
 fn encodings(machine: Machine, symbols: &[(Sym, &str)]) -> Vec<(u64, bool)> {
+    let has_encodings = machine.target().has_encoding_bit;
     let mapping =
-        symbols.iter().filter(|(_, name)| machine == Machine::Arm && is_mapping_symbol(machine, name));
+        symbols.iter().filter(|(_, name)| has_encodings && machine.is_mapping_symbol(name));
     let mut all: Vec<(u64, bool)> =
         mapping.map(|(symbol, name)| (symbol.st_value, name.starts_with("$t"))).collect();
     all.sort_by_key(|&(start, _)| start);
     all
-}
-
-/// Whether a symbol only gives the kind of the bytes that follow (ELF for the Arm Architecture, 5.5.5; ELF for the Arm
-/// 64-bit Architecture, 5.7.2).
-fn is_mapping_symbol(machine: Machine, name: &str) -> bool {
-    let kind = name.split('.').next().unwrap_or(name);
-    matches!(machine, Machine::Arm | Machine::Aarch64) && matches!(kind, "$a" | "$d" | "$t" | "$x")
 }

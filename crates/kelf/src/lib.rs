@@ -29,6 +29,7 @@ pub mod program;
 pub mod read;
 pub mod reloc;
 pub mod size;
+pub mod target;
 pub mod write;
 
 mod addend;
@@ -63,3 +64,4 @@ pub use reloc::{Reloc, RelocClass};
 pub use resolve::{Definition, Global};
 pub use size::SizeTable;
 pub use source::SourceTree;
+pub use target::Target;

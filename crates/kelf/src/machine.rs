@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use goblin::elf::header::{EM_386, EM_AARCH64, EM_ARM, EM_X86_64};
 use serde::{Deserialize, Serialize};
+
+#[cfg(doc)]
+use crate::target::Target;
 
 /// Instruction set and word size of an ELF file.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
@@ -23,28 +25,17 @@ pub enum Machine {
 impl Machine {
     /// Returns the machine with this `e_machine`, if kshrink supports it.
     pub fn from_elf(e_machine: u16) -> Option<Machine> {
-        match e_machine {
-            EM_386 => Some(Machine::I386),
-            EM_X86_64 => Some(Machine::X86_64),
-            EM_ARM => Some(Machine::Arm),
-            EM_AARCH64 => Some(Machine::Aarch64),
-            _ => None,
-        }
+        Machine::ALL.into_iter().find(|machine| machine.to_elf() == e_machine)
     }
 
     /// Returns its `e_machine`.
     pub fn to_elf(self) -> u16 {
-        match self {
-            Machine::I386 => EM_386,
-            Machine::X86_64 => EM_X86_64,
-            Machine::Arm => EM_ARM,
-            Machine::Aarch64 => EM_AARCH64,
-        }
+        self.target().e_machine
     }
 
     /// Whether its ELF files are of class 64.
     pub fn is_64(self) -> bool {
-        matches!(self, Machine::X86_64 | Machine::Aarch64)
+        self.target().is_64
     }
 
     /// Returns the size of an address in bytes.
@@ -54,17 +45,24 @@ impl Machine {
 
     /// Whether relocation sections carry their addends (RELA) or leave them in place (REL).
     pub fn is_rela(self) -> bool {
-        self.is_64()
+        self.target().is_rela
+    }
+
+    /// Whether a symbol only gives the kind of the bytes after it ([`Target::mapping_symbols`]).
+    pub fn is_mapping_symbol(self, name: &str) -> bool {
+        let kind = name.split('.').next().unwrap_or(name);
+        self.target().mapping_symbols.contains(&kind)
+    }
+
+    /// Returns the address of the first byte of code whose address, as a value, has the given number
+    /// ([`Target::has_encoding_bit`]).
+    pub fn first_byte(self, address: u64) -> u64 {
+        address & !u64::from(self.target().has_encoding_bit)
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Machine::I386 => "i386",
-            Machine::X86_64 => "x86_64",
-            Machine::Arm => "arm",
-            Machine::Aarch64 => "aarch64",
-        })
+        f.write_str(self.target().name)
     }
 }

@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::headers::ElfFile;
-use crate::machine::Machine;
+use crate::target::Kernel;
 use crate::segments::Segments;
 
 /// The size of a page in bytes.
@@ -60,7 +60,7 @@ impl KernelMemory {
             let (start, end) = (address(start)?, address(end)?);
             (start <= end).then_some(start..end)
         };
-        let (reserved, given_back) = bounds(file.machine);
+        let Kernel { reserved, freed: given_back, .. } = file.machine.target().kernel;
         let Some(reserved) = reserved.iter().find_map(|&bounds| range(bounds)) else { return Ok(None) };
         let reserved = outward(segments.load_range(reserved));
         let given_back: Vec<Range<u64>> = given_back
@@ -113,21 +113,6 @@ pub(crate) fn takes_memory(header: &SectionHeader, name: &str) -> bool {
 /// Whether a section with this name, in a kernel or its objects, is freed at boot and therefore in no figure.
 pub fn is_given_back(name: &str) -> bool {
     matches!(name, ".brk" | ".bss..brk")
-}
-
-/// A pair of symbols that bound a range.
-type Bounds = (&'static str, &'static str);
-
-/// Returns the bounds of the reserved image, of which the first that a kernel has count, and of the parts that are given
-/// back.
-fn bounds(machine: Machine) -> (&'static [Bounds], &'static [Bounds]) {
-    const X86: &[Bounds] = &[("_text", "__end_of_kernel_reserve"), ("_text", "__bss_stop")];
-    const INIT: Bounds = ("__init_begin", "__init_end");
-    match machine {
-        Machine::I386 => (X86, &[INIT]),
-        Machine::X86_64 => (X86, &[INIT, ("_etext", "__start_rodata"), ("__end_rodata", "_sdata")]),
-        Machine::Arm | Machine::Aarch64 => (&[("_stext", "_end")], &[INIT]),
-    }
 }
 
 /// Returns the number of bytes in both ranges.
@@ -198,7 +183,7 @@ mod tests {
         let mut content = vec![1, 2];
         content.extend([0xcc; 4095]);
         content.push(3);
-        assert_eq!(fills(&content), []);
+        assert!(fills(&content).is_empty());
         content.extend([0xcc; 4097]);
         assert_eq!(fills(&content), vec![4098..8195]);
     }

@@ -20,7 +20,6 @@ use scroll::{LE, Pread};
 use crate::error::{Error, Result};
 use crate::headers::{ElfFile, range};
 use crate::index::{SectionIndex, SymbolIndex};
-use crate::machine::Machine;
 use crate::object::{Group, Object, Place, SHT_LLVM_ADDRSIG, Section, Symbol};
 use crate::reloc::{Reloc, describe};
 use crate::{addend, reloc};
@@ -180,7 +179,7 @@ fn link_order(file: &ElfFile<'_>, index: usize) -> Result<Option<SectionIndex>> 
 fn reach_behind(file: &ElfFile<'_>, symbol: &Sym, name: &str, section: &Section<'_>) -> u64 {
     let is_label = symbol.st_bind() == STB_LOCAL && symbol.st_type() == STT_NOTYPE && name.starts_with(".L");
     let is_data = section.flags & u64::from(SHF_EXECINSTR) == 0;
-    if file.machine == Machine::Arm && is_label && is_data { ANCHOR_REACH } else { 0 }
+    if file.machine.target().has_section_anchors && is_label && is_data { ANCHOR_REACH } else { 0 }
 }
 
 fn decompress(file: &ElfFile<'_>, index: usize, content: &[u8]) -> Result<Vec<u8>> {
@@ -249,7 +248,7 @@ fn symbols<'a>(
             number => Place::Section(SectionIndex(number)),
         };
         let is_function = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC);
-        let thumb = file.machine == Machine::Arm
+        let thumb = file.machine.target().has_encoding_bit
             && is_function
             && matches!(place, Place::Section(_))
             && symbol.st_value & 1 != 0;

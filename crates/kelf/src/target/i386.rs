@@ -1,0 +1,74 @@
+//! 32-bit x86: the System V ABI's i386 supplement, 1.1.
+
+use goblin::elf::header::EM_386;
+use goblin::elf::reloc::*;
+
+use super::{INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
+use crate::reloc::RelocClass;
+
+/// The record.
+pub(super) static TARGET: Target = Target {
+    name: "i386",
+    e_machine: EM_386,
+    is_64: false,
+    is_rela: false,
+    is_rewritten: true,
+    has_encoding_bit: false,
+    mapping_symbols: &[],
+    has_encoded_branches: false,
+    has_relative_addresses: false,
+    has_literals: false,
+    has_section_anchors: false,
+    drops_branch_addends: false,
+    has_unwind_index: false,
+    relocs: Relocs {
+        prefix: "386",
+        describe,
+        absolute_word: R_386_32,
+        relative_32: R_386_PC32,
+        // Not `R_386_PLT32`: the kernel has no procedure linkage table there, and gas makes the same choice for code
+        // that is not position-independent.
+        branch: R_386_PC32,
+        branch_bias: |_| None,
+        is_short: |r_type| matches!(r_type, R_386_PC8 | R_386_PC16),
+        is_distance: |r_type| {
+            matches!(r_type, R_386_GOTOFF | R_386_TLS_LE | R_386_TLS_LE_32 | R_386_TLS_LDO_32)
+        },
+        counts_from_place: |_| false,
+        is_added_to_pc: |_| false,
+        counts_from_itself: |r_type| r_type == R_386_GOTPC,
+        names_thread_storage: false,
+        renamed: |_| None,
+        coding: |_| None,
+        is_in_thumb_code: |_| false,
+        half: |_| None,
+    },
+    kernel: Kernel {
+        arch: "i386",
+        boot_images: ["arch/x86/boot/bzImage", "bzImage"],
+        reserved: X86_IMAGE,
+        freed: &[INIT],
+        lowest: Lowest::BelowKernel(0),
+    },
+};
+
+fn describe(r_type: u32) -> Option<(RelocClass, u8)> {
+    use RelocClass::*;
+    /// `R_386_TLS_GOTDESC`, `R_386_TLS_DESC_CALL`.
+    const TLS_DESCRIPTOR: (u32, u32) = (39, 40);
+    Some(match r_type {
+        R_386_NONE => (None, 0),
+        R_386_32 => (Absolute, 4),
+        R_386_16 => (Absolute, 2),
+        R_386_8 => (Absolute, 1),
+        R_386_PC32 => (Relative, 4),
+        R_386_PC16 => (Relative, 2),
+        R_386_PC8 => (Relative, 1),
+        R_386_PLT32 => (Branch, 4),
+        R_386_GOT32 | R_386_GOTOFF | R_386_GOTPC | R_386_GOT32X => (Got, 4),
+        R_386_TLS_TPOFF..=R_386_TLS_LDM | R_386_TLS_GD_32..=R_386_TLS_LE_32 => (Tls, 4),
+        _ if r_type == TLS_DESCRIPTOR.0 => (Tls, 4),
+        _ if r_type == TLS_DESCRIPTOR.1 => (Tls, 0),
+        _ => return Option::None,
+    })
+}

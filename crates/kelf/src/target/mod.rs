@@ -1,0 +1,136 @@
+//! The properties of machines: what their files, compilers and kernels do, one record each.
+//!
+//! Code asks for a property ([`Target::has_literals`]), never for a machine by its name. A new machine is one more
+//! record here and one directory of `kisa`; the compiler names every property that the record lacks.
+
+mod aarch64;
+mod arm;
+mod i386;
+mod x86_64;
+
+use crate::addend::Coding;
+use crate::machine::Machine;
+use crate::reloc::{Half, RelocClass};
+
+/// The properties of a machine.
+#[derive(Debug)]
+pub struct Target {
+    /// The name in messages and documents.
+    pub name: &'static str,
+    /// `e_machine` of its ELF files.
+    pub e_machine: u16,
+    /// Whether its ELF files are of class 64.
+    pub is_64: bool,
+    /// Whether relocation sections carry their addends (RELA) or leave them in place (REL).
+    pub is_rela: bool,
+    /// Whether kshrink rewrites its code.
+    pub is_rewritten: bool,
+    /// Whether bit 0 of the address of a function or a label in code gives the encoding of its instructions, and is not
+    /// part of the address (IHI 0044, 5.5.3). Such an address is always relative to the symbol of the function.
+    pub has_encoding_bit: bool,
+    /// The symbols, without a suffix, that only give the kind of the bytes after them (IHI 0044, 5.5.5; IHI 0056,
+    /// 5.7.2).
+    pub mapping_symbols: &'static [&'static str],
+    /// Whether the field of a branch is the whole instruction, in the machine's own encoding, and not a plain number.
+    pub has_encoded_branches: bool,
+    /// Whether instructions compute the address of data from a relocated distance to themselves.
+    pub has_relative_addresses: bool,
+    /// Whether instructions read constants and addresses among the code, within a short distance.
+    pub has_literals: bool,
+    /// Whether compilers reach several variables from the address of one (`-fsection-anchors`).
+    pub has_section_anchors: bool,
+    /// Whether a branch to another section must refer to a symbol at its destination, because GNU ld (2.40) drops the
+    /// addend if it leads the branch around an erratum of the processor (`--fix-cortex-a8`, on by default for ARMv7-A).
+    pub drops_branch_addends: bool,
+    /// Whether an index of unwind tables lists the functions in the order of their addresses (`.ARM.exidx`, IHI 0038).
+    pub has_unwind_index: bool,
+    /// Its relocations.
+    pub relocs: Relocs,
+    /// Its kernels.
+    pub kernel: Kernel,
+}
+
+/// The relocations of a machine, by the numbers of its System V ABI supplement.
+#[derive(Debug)]
+pub struct Relocs {
+    /// The machine in the names of relocations: `386` of `R_386_32`.
+    pub(crate) prefix: &'static str,
+    /// See [`crate::reloc::describe`].
+    pub(crate) describe: fn(u32) -> Option<(RelocClass, u8)>,
+    /// See [`crate::reloc::absolute_word`].
+    pub(crate) absolute_word: u32,
+    /// See [`crate::reloc::relative_32`].
+    pub(crate) relative_32: u32,
+    /// See [`crate::reloc::branch`].
+    pub(crate) branch: u32,
+    /// See [`crate::reloc::branch_bias`].
+    pub(crate) branch_bias: fn(u32) -> Option<u8>,
+    /// The relocations that do not reach every place of a program, see [`crate::reloc::reaches_everywhere`].
+    pub(crate) is_short: fn(u32) -> bool,
+    /// See [`crate::reloc::is_distance`].
+    pub(crate) is_distance: fn(u32) -> bool,
+    /// See [`crate::reloc::counts_from_place`].
+    pub(crate) counts_from_place: fn(u32) -> bool,
+    /// See [`crate::reloc::is_added_to_pc`].
+    pub(crate) is_added_to_pc: fn(u32) -> bool,
+    /// See [`crate::reloc::counts_from_itself`].
+    pub(crate) counts_from_itself: fn(u32) -> bool,
+    /// Whether the linker accepts no section symbol for thread-local storage.
+    pub(crate) names_thread_storage: bool,
+    /// The name of a relocation for which goblin has none, or an older one.
+    pub(crate) renamed: fn(u32) -> Option<&'static str>,
+    /// The encoding of addends in instructions; `None` for plain numbers.
+    pub(crate) coding: fn(u32) -> Option<Coding>,
+    /// See [`crate::reloc::is_in_thumb_code`].
+    pub(crate) is_in_thumb_code: fn(u32) -> bool,
+    /// See [`crate::reloc::half`].
+    pub(crate) half: fn(u32) -> Option<Half>,
+}
+
+/// Properties of the kernels of a machine.
+#[derive(Debug)]
+pub struct Kernel {
+    /// `ARCH` of the kernel's own make.
+    pub arch: &'static str,
+    /// The boot images, below the build directory and beside the kernel.
+    pub boot_images: [&'static str; 2],
+    /// The symbols that bound the image in memory; the first pair that a kernel has counts.
+    pub(crate) reserved: &'static [Bounds],
+    /// The symbols that bound the parts that the kernel frees at boot.
+    pub(crate) freed: &'static [Bounds],
+    /// The lowest address of code of the kernel and its modules.
+    pub lowest: Lowest,
+}
+
+/// The lowest address of code of a kernel and its modules.
+#[derive(Clone, Copy, Debug)]
+pub enum Lowest {
+    /// The upper half of the address space.
+    UpperHalf,
+    /// This number of bytes below the first section of the kernel.
+    BelowKernel(u64),
+}
+
+/// A pair of symbols that bound a range.
+pub(crate) type Bounds = (&'static str, &'static str);
+
+/// The initialization code and data, which every kernel frees.
+const INIT: Bounds = ("__init_begin", "__init_end");
+
+/// The image of a kernel for x86.
+const X86_IMAGE: &[Bounds] = &[("_text", "__end_of_kernel_reserve"), ("_text", "__bss_stop")];
+
+impl Machine {
+    /// Every machine.
+    pub const ALL: [Machine; 4] = [Machine::I386, Machine::X86_64, Machine::Arm, Machine::Aarch64];
+
+    /// Returns the machine's properties.
+    pub fn target(self) -> &'static Target {
+        match self {
+            Machine::I386 => &i386::TARGET,
+            Machine::X86_64 => &x86_64::TARGET,
+            Machine::Arm => &arm::TARGET,
+            Machine::Aarch64 => &aarch64::TARGET,
+        }
+    }
+}
