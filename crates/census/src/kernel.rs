@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use kelf::{Machine, linked_machine, read_linked};
+use kelf::{linked_machine, read_linked};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
+use crate::machine::Rules;
 
 /// Maximum length of the text that identifies a kernel, in bytes.
 const MAX_BANNER: usize = 512;
@@ -27,8 +28,8 @@ pub struct Variable {
 pub struct Kernel {
     /// The path of its file.
     pub path: String,
-    /// Its machine; `None` only before it is read.
-    pub machine: Option<Machine>,
+    /// The rules of its machine.
+    pub rules: &'static Rules,
     /// The addresses of its symbols, and their sizes. Of local symbols with equal names, none.
     symbols: FxHashMap<String, (u64, u64)>,
     /// The variables, by ascending linked address.
@@ -61,13 +62,13 @@ impl Kernel {
             &bytes,
             "vmlinux, the linked kernel as an ELF file (not bzImage or Image)",
         )?;
-        if !matches!(machine, Machine::I386 | Machine::Arm) {
+        let Some(rules) = Rules::of(machine) else {
             let problem = format!("a kernel for {machine}");
             return Err(unsupported(problem, "census supports kernels for i386 and 32-bit ARM"));
-        }
+        };
         let file = object::File::parse(&bytes[..])
             .map_err(|error| unsupported(format!("damaged ({error})"), "build the kernel again"))?;
-        let mut kernel = Kernel { path: name.clone(), machine: Some(machine), ..Kernel::default() };
+        let mut kernel = Kernel { path: name.clone(), rules, ..Kernel::default() };
         kernel.read_symbols(&file);
         let Some(banner) = kernel.optional_symbol("linux_banner") else {
             return Err(unsupported(

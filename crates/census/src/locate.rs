@@ -1,6 +1,6 @@
 //! The place of a kernel in a core: where it was loaded, and whether it is this kernel.
 
-use kelf::{Dump, Machine};
+use kelf::Dump;
 use memchr::memmem;
 
 use crate::error::{Error, Result};
@@ -49,13 +49,11 @@ pub fn locate(dump: &mut Dump, kernel: &Kernel) -> Result<Location> {
             }
             let mut bytes = vec![0; text.len()];
             if dump.read_physical(physical, &mut bytes)? && bytes == *text {
-                candidate = match kernel.machine {
-                    // A randomized kernel for x86 moves within the linear mapping.
-                    Some(Machine::I386) => {
-                        let slide = physical.wrapping_add(kernel.linear).wrapping_sub(*banner);
-                        Location { linear: kernel.linear, slide }
-                    }
-                    _ => Location { linear: banner.wrapping_sub(physical), slide: 0 },
+                candidate = if kernel.rules.slides {
+                    let slide = physical.wrapping_add(kernel.linear).wrapping_sub(*banner);
+                    Location { linear: kernel.linear, slide }
+                } else {
+                    Location { linear: banner.wrapping_sub(physical), slide: 0 }
                 };
                 notes.push(has_notes(dump, candidate, kernel)?);
                 is_found = notes.contains(&Some(true));

@@ -3,8 +3,6 @@
 
 use std::ops::Range;
 
-use kelf::Machine;
-
 use crate::error::Result;
 use crate::memory::PAGE;
 use crate::running::{Frames, Running};
@@ -40,15 +38,15 @@ pub fn regions(running: &mut Running<'_>, frames: &Frames, list: &str) -> Result
     Ok(Some(ranges))
 }
 
-/// Returns the page frames with memory, by index, as ascending ranges. On 32-bit ARM the page allocator also got the
-/// `struct page` of the frames between (`free_unused_memmap` in `mm/memblock.c`). Other machines have all of them.
+/// Returns the page frames with memory, by index, as ascending ranges. Where the page allocator also got the `struct
+/// page` of the frames between banks, these are holes.
 ///
 /// # Errors
 /// If the core contradicts itself or lacks a part.
 pub fn banks(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<Range<u64>>> {
-    let memory = match running.machine() {
-        Machine::Arm => regions(running, frames, "memory")?,
-        _ => None,
+    let memory = match running.kernel.rules.frees_map_between_banks {
+        true => regions(running, frames, "memory")?,
+        false => None,
     };
     let all = 0..frames.count;
     let Some(memory) = memory else { return Ok(vec![all]) };
@@ -75,6 +73,9 @@ mod tests {
     use super::*;
     use crate::kernel::Kernel;
     use crate::layout::{Field, Layouts, Structure};
+    use kelf::Machine;
+
+    use crate::machine::Rules;
     use crate::memory::Memory;
     use crate::memory::handmade::{Pages, START};
 
@@ -102,7 +103,7 @@ mod tests {
         // The page with the list is still reserved.
         pages.write(START + 0x400, &[1]);
         let mut kernel = Kernel::with_symbols(&[("memblock", MEMBLOCK)]);
-        kernel.machine = Some(machine);
+        kernel.rules = Rules::of(machine).expect("a supported machine");
         let memory = Memory::new(&mut pages, START, "vmlinux");
         let mut running = Running { kernel: &kernel, layouts: &layouts, memory, slide: 0 };
         let frames = Frames { first: 0, count: 16, map: START + 0x400, size: 32 };

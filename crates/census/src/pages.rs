@@ -254,9 +254,9 @@ fn owned_pages(running: &mut Running<'_>, frames: &Frames) -> Result<FxHashMap<u
     let mut own = |pages: &[u64], kind: Kind| {
         owned.extend(pages.iter().filter_map(|&physical| Some((frames.index_of(physical)?, kind))));
     };
-    let (machine, table) = (running.machine(), running.symbol("swapper_pg_dir")?);
+    let (format, table) = (&running.kernel.rules.tables, running.symbol("swapper_pg_dir")?);
     let start = running.variable("high_memory")?;
-    let mappings = paging::read(&mut running.memory, machine, table, start)?;
+    let mappings = paging::read(&mut running.memory, format, table, start)?;
     let mapped: Vec<u64> = mappings.pages.iter().map(|&(_, physical)| physical).collect();
     own(&mapped, Kind::Vmalloc);
     own(&mappings.tables, Kind::PageTables);

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use kelf::Machine;
-
 use crate::error::Result;
 use crate::memblock;
 use crate::memory::{PAGE, pages_of};
@@ -38,7 +36,7 @@ impl Reserved {
             let size = running.variable("pcpu_unit_size")?.saturating_mul(running.variable("pcpu_nr_units")?);
             reserved.add(running, base, base.saturating_add(size), "per-CPU memory");
         }
-        if running.machine() == Machine::I386 {
+        if running.kernel.rules.reserves_low {
             reserved.ranges.push((0..(1 << 20) / PAGE, LOW));
         }
         let early = memblock::regions(running, frames, "reserved")?.unwrap_or_default();

@@ -1,7 +1,5 @@
 //! A kernel that runs at some place of a core: its memory, with the addresses of its variables and its layouts.
 
-use kelf::Machine;
-
 use crate::error::{Error, Result};
 use crate::kernel::Kernel;
 use crate::layout::Layouts;
@@ -51,11 +49,6 @@ impl Frames {
 }
 
 impl Running<'_> {
-    /// Returns the machine of the kernel.
-    pub fn machine(&self) -> Machine {
-        self.kernel.machine.unwrap_or(Machine::I386)
-    }
-
     /// Returns the address of a variable.
     ///
     /// # Errors

@@ -1,6 +1,5 @@
 //! The tasks of a kernel: their stacks and their upper page tables.
 
-use kelf::Machine;
 use rustc_hash::FxHashSet;
 
 use crate::error::Result;
@@ -67,8 +66,7 @@ impl Tasks {
             let pages = (0..stack_size / PAGE).map(|number| stack.wrapping_add(number * PAGE));
             self.stacks.extend(pages.map(|page| running.memory.physical(page)));
         }
-        // The table of 32-bit ARM has 4,096 entries of 4 bytes.
-        let table_size = if running.machine() == Machine::Arm { 4 * PAGE } else { PAGE };
+        let table_size = running.kernel.rules.upper_size;
         for member in ["mm", "active_mm"] {
             let space = running.member(task, "task_struct", member)?;
             if space != 0 && self.spaces.insert(space) {

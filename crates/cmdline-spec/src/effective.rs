@@ -1,16 +1,11 @@
 //! The effective command line of a kernel, from the boot loader, the built-in one, and a boot configuration.
 
 use kcli::Failure;
-use kelf::{KernelBuild, Machine};
+use kelf::KernelBuild;
+use kelf::target::BootLine;
 
 use crate::bootconfig;
 use crate::line::{self, Word};
-
-/// `COMMAND_LINE_SIZE` (arch/x86/include/asm/setup.h, arch/arm/include/uapi/asm/setup.h), in bytes, with the 0 byte at
-/// the end.
-fn command_line_size(machine: Machine) -> usize {
-    if machine == Machine::Arm { 1024 } else { 2048 }
-}
 
 /// The effective command line of a kernel.
 #[derive(Debug)]
@@ -33,7 +28,7 @@ pub fn command_line(
     notes: &mut Vec<String>,
 ) -> Result<CommandLine, Failure> {
     let text = with_builtin(build, passed, notes)?;
-    let size = command_line_size(build.machine);
+    let size = build.machine.target().kernel.command_line_size;
     if text.len() >= size {
         return Err(Failure::bad_input(format!(
             "the command line has {} bytes, of which the kernel uses the first {}; shorten it",
@@ -76,15 +71,15 @@ pub fn command_line(
 fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> Result<String, Failure> {
     let builtin = build.config("CONFIG_CMDLINE").unwrap_or_default();
     let overrides = |option: &'static str| build.is_enabled(option).then_some(option);
-    let (builtin, overrides, order) = match build.machine {
+    let (builtin, overrides, order) = match build.machine.target().kernel.command_line {
         // `setup_arch` in arch/x86/kernel/setup.c.
-        Machine::I386 | Machine::X86_64 if build.is_enabled("CONFIG_CMDLINE_BOOL") => {
+        Some(BootLine::Setup) if build.is_enabled("CONFIG_CMDLINE_BOOL") => {
             (builtin, overrides("CONFIG_CMDLINE_OVERRIDE"), Order::BuiltinFirst)
         }
-        Machine::I386 | Machine::X86_64 => ("", None, Order::BuiltinFirst),
+        Some(BootLine::Setup) => ("", None, Order::BuiltinFirst),
         // `early_init_dt_scan_chosen` in drivers/of/fdt.c. The decompressor writes what a boot loader passes in ATAGs
         // into the device tree, instead of the line there or behind it (`atags_to_fdt` in arch/arm/boot/compressed/).
-        Machine::Arm if build.is_enabled("CONFIG_OF") => {
+        Some(BootLine::DeviceTree) if build.is_enabled("CONFIG_OF") => {
             let extends = "CONFIG_ARM_ATAG_DTB_COMPAT_CMDLINE_EXTEND";
             if build.is_enabled(extends) && !build.is_enabled("CONFIG_CMDLINE_FORCE") {
                 notes.push(format!(
@@ -98,7 +93,8 @@ fn with_builtin(build: &KernelBuild, passed: &str, notes: &mut Vec<String>) -> R
             };
             (builtin, overrides("CONFIG_CMDLINE_FORCE"), order)
         }
-        machine => {
+        _ => {
+            let machine = build.machine;
             return Err(Failure::bad_input(format!(
                 "the command line of this kernel for {machine} is not supported, only for x86, and for 32-bit \
                  ARM with a device tree (CONFIG_OF)"

@@ -23,7 +23,7 @@ pub fn add(kernel: &KernelText, map: &BlockMap, is_counted: &[bool], ran: &mut [
             pending.push(block);
         }
     };
-    reach(kernel.first_byte(kernel.entry_address()), &mut pending, ran);
+    reach(kernel.linked.machine.first_byte(kernel.entry_address()), &mut pending, ran);
     while let Some(block) = pending.pop() {
         for address in successors(kernel, isa, &map.blocks[block]) {
             reach(address, &mut pending, ran);
@@ -48,7 +48,7 @@ fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
         address += u64::from(insn.len);
         match insn.flow {
             Flow::Direct { branch, target, .. } => {
-                successors.push(kernel.first_byte(target));
+                successors.push(kernel.linked.machine.first_byte(target));
                 if branch.kind == BranchKind::Jump && address >= end {
                     return successors;
                 }

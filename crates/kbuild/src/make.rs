@@ -7,8 +7,8 @@ use std::process::Command;
 
 use kcli::Failure;
 use kcli::scratch::{self, last_lines};
+use kelf::KernelBuild;
 use kelf::archive::{Archive, MemberContent};
-use kelf::{KernelBuild, Machine};
 use rustc_hash::FxHashSet;
 
 use crate::command::{failed, succeeded};
@@ -159,7 +159,7 @@ impl<'b> Make<'b> {
         if self.copy.is_below_source {
             command.args(["-f", "../Makefile"]);
         }
-        command.arg(format!("ARCH={}", architecture(self.build)));
+        command.arg(format!("ARCH={}", self.build.machine.target().kernel.arch));
         for (name, value) in &self.recorded {
             command.arg(format!("{name}={value}"));
         }
@@ -191,15 +191,6 @@ fn inputs(build: &KernelBuild) -> Result<FxHashSet<PathBuf>, Failure> {
         }));
     }
     Ok(inputs)
-}
-
-fn architecture(build: &KernelBuild) -> &'static str {
-    match build.machine {
-        Machine::I386 => "i386",
-        Machine::X86_64 => "x86_64",
-        Machine::Arm => "arm",
-        Machine::Aarch64 => "arm64",
-    }
 }
 
 /// Returns the kernel's release, and the builder, host and time of the build, as far as variables set them. They are

@@ -1,4 +1,4 @@
-//! The encodings and the data in code sections of ARM objects, from their mapping symbols (IHI 0044, 5.5.5).
+//! The encodings and the data in code sections, from mapping symbols (IHI 0044, 5.5.5).
 
 use std::ops::Range;
 
@@ -16,17 +16,11 @@ pub(crate) enum Content {
 
 /// Returns the content after a mapping symbol; `None` for every other symbol.
 pub(crate) fn content_behind(machine: Machine, name: &str) -> Option<Content> {
-    if machine != Machine::Arm {
-        return None;
-    }
-    let (kind, rest) = (name.get(..2)?, name.get(2..)?);
-    let content = match kind {
-        "$a" => Content::Code(Encoding::Main),
-        "$t" => Content::Code(Encoding::Thumb),
+    machine.is_mapping_symbol(name).then(|| match &name[..2] {
         "$d" => Content::Data,
-        _ => return None,
-    };
-    (rest.is_empty() || rest.starts_with('.')).then_some(content)
+        "$t" => Content::Code(Encoding::Thumb),
+        _ => Content::Code(Encoding::Main),
+    })
 }
 
 /// Returns the name of the mapping symbol for a kind of content.

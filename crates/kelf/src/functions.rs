@@ -404,8 +404,7 @@ fn candidates<'a>(
 /// Thumb code begins there.
 fn encodings(machine: Machine, symbols: &[(Sym, &str)]) -> Vec<(u64, bool)> {
     let has_encodings = machine.target().has_encoding_bit;
-    let mapping =
-        symbols.iter().filter(|(_, name)| has_encodings && machine.is_mapping_symbol(name));
+    let mapping = symbols.iter().filter(|(_, name)| has_encodings && machine.is_mapping_symbol(name));
     let mut all: Vec<(u64, bool)> =
         mapping.map(|(symbol, name)| (symbol.st_value, name.starts_with("$t"))).collect();
     all.sort_by_key(|&(start, _)| start);

@@ -22,8 +22,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::headers::ElfFile;
-use crate::target::Kernel;
 use crate::segments::Segments;
+use crate::target::Kernel;
 
 /// The size of a page in bytes.
 const PAGE: u64 = 4096;

@@ -2,7 +2,7 @@
 
 use kelf::Machine;
 
-use crate::instruction::{Explained, Insn, MemoryOperand};
+use crate::instruction::{Encoding, Explained, Insn, MemoryOperand};
 use crate::semantics::{Effect, Reg, TEMPORARY};
 
 /// An instruction set whose code can be read.
@@ -35,6 +35,12 @@ pub trait Isa: Sync {
 
     /// Creates a reader of the instructions in `bytes`, for callers that read them in sequence.
     fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b>;
+
+    /// Returns the encoding of the code at a branch target, in the terms of the address given to [`Isa::decode`].
+    fn encoding_at(&self, target: u64) -> Encoding {
+        let has_bit = self.machine().target().has_encoding_bit;
+        if has_bit && target & 1 != 0 { Encoding::Thumb } else { Encoding::Main }
+    }
 
     /// Returns the stack pointer.
     fn stack_pointer(&self) -> Reg;

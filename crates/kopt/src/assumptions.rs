@@ -10,7 +10,6 @@ fail if kshrink applies it differently (its *guards*).
 use goblin::elf::section_header::SHF_MERGE;
 use kcfg::graph::{Graph, Life, Terminator};
 use kcfg::special::{RootReason, World, is_retpoline};
-use kelf::Machine;
 use serde::Serialize;
 
 use crate::{PassReport, exports};
@@ -320,7 +319,9 @@ pub const ALL: &[Assumption] = &[
                its callees change them (a tracer changes the registers of a stopped process).",
         applied_in: "crates/kopt/src/sysargs/convention.rs",
         guards: &[SYSARGS, REFUSED_OPERATIONS],
-        applies: |graph, reports| graph.machine == Machine::I386 && refuses_operations(reports),
+        applies: |graph, reports| {
+            crate::sysargs::handlers_get_registers(graph.machine) && refuses_operations(reports)
+        },
     },
     Assumption {
         name: "roots-of-the-closure-are-listed",

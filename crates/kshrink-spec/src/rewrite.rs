@@ -126,12 +126,12 @@ impl RewriteInput {
 
 /// Checks that programs for a machine can be rewritten; `name` is the input's.
 fn check_machine(machine: Machine, name: &str) -> Result<(), Failure> {
-    match machine {
-        Machine::I386 | Machine::Arm => Ok(()),
-        other => Err(Failure::bad_input(format!(
-            "{name}: cannot rewrite code for {other} yet, only for i386 and 32-bit ARM; kcfg reads x86_64"
-        ))),
+    if machine.target().is_rewritten {
+        return Ok(());
     }
+    Err(Failure::bad_input(format!(
+        "{name}: cannot rewrite code for {machine} yet, only for i386 and 32-bit ARM; kcfg reads x86_64"
+    )))
 }
 
 /// Checks that passes support a machine.

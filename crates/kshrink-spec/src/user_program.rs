@@ -1,7 +1,7 @@
 //! Checks of user programs: features of their link or run-time library that a rewritten object cannot have.
 
 use kcli::Failure;
-use kelf::{Definition, Machine, Object, Place, Program};
+use kelf::{Definition, Object, Place, Program};
 
 use crate::arguments::Arguments;
 
@@ -35,7 +35,7 @@ fn has_handlers(object: &Object<'_>) -> bool {
     let is_plain = |symbol: &str| symbol.is_empty() || symbol.starts_with(PLAIN_ROUTINE);
     object.sections.iter().any(|section| {
         let routine = || section.relocs.iter().any(|reloc| !is_plain(object.symbol(reloc.symbol).name));
-        let on_arm = object.machine == Machine::Arm && section.name.starts_with(ARM_TABLE);
+        let on_arm = section.name.starts_with(ARM_TABLE);
         section.size > 0 && (section.name.starts_with(HANDLERS) || on_arm && routine())
     })
 }

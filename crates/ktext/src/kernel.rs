@@ -3,16 +3,14 @@
 use std::ops::Range;
 use std::path::Path;
 
-use kelf::{Function, FunctionIndex, Functions, Machine};
+use kelf::target::Lowest;
+use kelf::{Function, FunctionIndex, Functions};
 use kplan::{BlockMap, Coverage, CoveredFunction, FunctionName};
 use rangemap::RangeSet;
 use rustc_hash::FxHashMap;
 
 use crate::error::Result;
 use crate::pages::PageMap;
-
-/// Largest size of the module area below the kernel on 32-bit ARM: 16 MB (`MODULES_VADDR`).
-const ARM_MODULES: u64 = 16 << 20;
 
 /// The code of a linked kernel.
 #[derive(Debug)]
@@ -188,20 +186,13 @@ impl KernelText {
         section.map_or(entry, |section| entry - section.load_address + section.address)
     }
 
-    /// Returns the address of the first byte of the instruction at a branch target. On 32-bit ARM, the target's lowest
-    /// bit selects the encoding.
-    pub fn first_byte(&self, target: u64) -> u64 {
-        if self.linked.machine == Machine::Arm { target & !1 } else { target }
-    }
-
     /// Whether an address is in the kernel's part of the address space: its own code, modules, or code generated at run
     /// time.
     pub fn is_kernel_address(&self, address: u64) -> bool {
         let lowest = self.linked.sections.first().map_or(0, |section| section.address);
-        match self.linked.machine {
-            Machine::X86_64 | Machine::Aarch64 => address >> 63 != 0,
-            Machine::I386 => address >= lowest,
-            Machine::Arm => address >= lowest.saturating_sub(ARM_MODULES),
+        match self.linked.machine.target().kernel.lowest {
+            Lowest::UpperHalf => address >> 63 != 0,
+            Lowest::BelowKernel(distance) => address >= lowest.saturating_sub(distance),
         }
     }
 

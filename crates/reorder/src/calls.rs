@@ -39,7 +39,7 @@ pub fn decoded(hot: &HotCode, kernel: &KernelText) -> Vec<WeightedCall> {
                 let encoding = if kernel.linked.is_thumb(address) { Encoding::Thumb } else { Encoding::Main };
                 let Some(insn) = isa.decode(&bytes[at..], encoding.address(address)) else { break };
                 if let Flow::Direct { target, .. } = insn.flow
-                    && let Some(&to) = entries.get(&kernel.first_byte(target))
+                    && let Some(&to) = entries.get(&kernel.linked.machine.first_byte(target))
                     && to != from
                 {
                     calls.push(WeightedCall { from, to, weight });

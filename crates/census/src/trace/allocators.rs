@@ -6,6 +6,7 @@ use kelf::{Function, Functions, Machine};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::machine::Rules;
 
 /// A kind of allocator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -175,11 +176,11 @@ pub(super) fn unsupported(kernel: &str, problem: String) -> Error {
     Error::Unsupported { kernel: kernel.into(), problem, advice }
 }
 
-/// Checks that allocations of a kernel for this machine can be recorded: its calls write their return address into memory.
+/// Checks that allocations of a kernel for this machine can be recorded.
 fn check_machine(machine: Machine, kernel: &str) -> Result<(), Error> {
-    match machine {
-        Machine::I386 => Ok(()),
-        other => Err(unsupported(kernel, format!("a kernel for {other}"))),
+    match Rules::of(machine) {
+        Some(rules) if rules.writes_return_addresses => Ok(()),
+        _ => Err(unsupported(kernel, format!("a kernel for {machine}"))),
     }
 }
 

@@ -10,7 +10,6 @@ of the addition.
 Edits are not checked here: [`Graph::verify`] finds what an edit broke.
 */
 
-use kelf::Machine;
 use kisa::Encoding;
 use rustc_hash::FxHashMap;
 
@@ -499,8 +498,7 @@ impl<'g> Editor<'g> {
         match target {
             Target::Node(node) => {
                 // The address of a label in Thumb code has bit 0 set.
-                let thumb =
-                    self.graph.machine == Machine::Arm && self.graph.encoding(node) == Encoding::Thumb;
+                let thumb = self.graph.encoding(node) == Encoding::Thumb;
                 let bit = if thumb { addend & 1 } else { 0 };
                 let (node, offset) = self.moves.place_of(node, addend - bit, by);
                 (Target::Node(node), offset + bit)

@@ -22,7 +22,6 @@ mod verify;
 
 use std::ops::Range;
 
-use goblin::elf::reloc::R_386_GOTPC;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kelf::{Attributes, Machine, RelocClass};
@@ -280,7 +279,7 @@ impl Graph {
     pub fn knows_own_address(&self, id: NodeId) -> bool {
         let counts_from_itself = |reference: &Ref| match reference.class {
             RelocClass::Relative => reference.bias == 0,
-            RelocClass::Got => self.machine == Machine::I386 && reference.r_type == R_386_GOTPC,
+            RelocClass::Got => kelf::reloc::counts_from_itself(self.machine, reference.r_type),
             _ => false,
         };
         self.block(id).is_some() && self.refs_of(id).iter().any(counts_from_itself)
@@ -292,8 +291,7 @@ impl Graph {
     pub fn takes_address(&self, id: NodeId, reference: &Ref) -> bool {
         let is_branch = match reference.class {
             RelocClass::Branch => reference.bias > 0,
-            // x86-64 uses this class for addresses, too.
-            RelocClass::Relative => reference.bias > 0 && self.machine == Machine::I386,
+            RelocClass::Relative => reference.bias > 0 && !self.machine.target().has_relative_addresses,
             RelocClass::Literal => {
                 return reference.role == Role::Address && !self.reads_literal(id, reference);
             }

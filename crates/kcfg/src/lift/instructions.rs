@@ -10,7 +10,7 @@ instruction or by a branch, or if a table about code refers to it.
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use kelf::{Machine, Reloc};
+use kelf::Reloc;
 
 use super::decode::spans::Span;
 use super::placed::PlacedInsn;
@@ -187,11 +187,7 @@ impl Reader<'_> {
                 decoded = Decoded::Odd("a jump on the condition of another instruction");
             }
             let target_encoding = match insn.flow {
-                // Instructions in that encoding begin at even addresses.
-                Flow::Direct { target, .. } if self.isa.machine() == Machine::Arm && target % 2 == 0 => {
-                    Encoding::Main
-                }
-                Flow::Direct { .. } if self.isa.machine() == Machine::Arm => Encoding::Thumb,
+                Flow::Direct { target, .. } => self.isa.encoding_at(target),
                 _ => encoding,
             };
             insns.push(PlacedInsn { offset: at, insn, encoding, predicate, target_encoding });

@@ -31,7 +31,7 @@ mod variables;
 
 use std::path::Path;
 
-use kelf::{Attributes, KernelBuild, KernelVersion, Machine, Program};
+use kelf::{Attributes, KernelBuild, KernelVersion, Program};
 use rustc_hash::FxHashSet;
 
 use crate::error::Error;
@@ -185,8 +185,8 @@ impl<'p> Lifter<'p> {
     /// Splits the data of a graph of this lifter at its variables (step 5), as far as the live references permit.
     /// Returns whether that changed the graph.
     pub fn refine(&self, graph: &mut Graph) -> bool {
-        // On ARM, code reaches variables through literals and shared anchors, which are not followed.
-        if self.program.machine == Machine::Arm {
+        // Shared anchors are not followed.
+        if self.program.machine.target().has_section_anchors {
             return false;
         }
         let mut cuts = variables::cuts(graph);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHT_NOBITS};
-use kelf::{Machine, ObjectIndex, Program, SectionIndex};
+use kelf::{ObjectIndex, Program, SectionIndex};
 
 use rustc_hash::FxHashSet;
 
@@ -263,7 +263,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
         if let Some(reason) = span.opaque {
             let chunk = Chunk { code: true, life: Life::Referenced, function: None };
             // Literals in it must keep their alignment.
-            let literals = self.lifted.graph.machine == Machine::Arm;
+            let literals = self.lifted.graph.machine.target().has_literals;
             let align = if literals { span.align.max(LITERAL_ALIGN) } else { span.align };
             let node = self.chunk(span.start..span.end, align, chunk);
             let content = if span.data { Content::Data } else { Content::Code(span.encoding) };

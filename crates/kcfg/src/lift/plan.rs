@@ -318,8 +318,7 @@ fn collect_references(program: &Program<'_>, world: &World, plans: &mut [Vec<Sec
                 (Some(offset), User::Code | User::Data) => {
                     code.add_reference(offset);
                     code.add_numbers(offset, &place.numbers);
-                    // On ARM, the address of a function is always relative to its symbol.
-                    if !place.by_name && program.machine != Machine::Arm {
+                    if !place.by_name && !program.machine.target().has_encoding_bit {
                         code.referred_by_offset.push(offset);
                     }
                 }
@@ -386,26 +385,26 @@ fn reference(
     let own = matches!(plan, SectionPlan::Chunks { code: false, root: Some(_), .. });
     let numbers = if own && !by_name { numbers_beside(from_section, from, reloc.width) } else { Vec::new() };
     let offset = symbol.value as i64 + addend;
-    // The address of a label in Thumb code has bit 0 set.
-    let label =
-        program.machine == Machine::Arm && symbol.kind != STT_FUNC && reloc.class == RelocClass::Absolute;
+    let label = symbol.kind != STT_FUNC && reloc.class == RelocClass::Absolute;
     let target = &program.objects[object.get()].object.section(section);
-    let offset = if label && is_code(target) { offset & !1 } else { offset };
+    let offset =
+        if label && is_code(target) { program.machine.first_byte(offset as u64) as i64 } else { offset };
     Some(Reference { object, section, offset, by_name, user, numbers })
 }
 
 /// Returns the bytes from a relative field to the address from which the processor counts, if the field is in code;
 /// `code` is the section if it is decoded.
 pub(super) fn bias(machine: Machine, reloc: &Reloc, code: Option<&CodeSection>, in_code: bool) -> u8 {
-    match (machine, code) {
-        (Machine::Arm, _) if reloc.class == RelocClass::Branch => {
+    let encoded = machine.target().has_encoded_branches;
+    match code {
+        _ if encoded && reloc.class == RelocClass::Branch => {
             kelf::reloc::branch_bias(machine, reloc.r_type).unwrap_or(0)
         }
         // In code, these are literals.
-        (Machine::Arm, _) => 0,
-        (_, Some(code)) => code.bias(reloc.offset as u32, reloc.width),
-        (_, None) if in_code => reloc.width,
-        (_, None) => 0,
+        _ if encoded => 0,
+        Some(code) => code.bias(reloc.offset as u32, reloc.width),
+        None if in_code => reloc.width,
+        None => 0,
     }
 }
 

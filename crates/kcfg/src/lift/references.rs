@@ -6,8 +6,7 @@ mod terminators;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
 use goblin::elf::sym::STT_SECTION;
 use kelf::{
-    GlobalIndex, Machine, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex,
-    SymbolIndex,
+    GlobalIndex, Object, ObjectIndex, Place, Program, Reloc, RelocClass, Resolved, SectionIndex, SymbolIndex,
 };
 use kisa::{BranchKind, BranchRelocation, Flow, Rewritable};
 use rustc_hash::FxHashMap;
@@ -145,7 +144,7 @@ impl<'p> Connector<'_, 'p> {
                 continue;
             }
             let Some((target, addend)) = self.lifted.locate(id, i64::from(target)) else { continue };
-            let (r_type, class, bias) = if self.program.machine == Machine::Arm {
+            let (r_type, class, bias) = if self.program.machine.target().has_encoded_branches {
                 // Under an `it`, a jump is encoded as an unconditional one.
                 let encoded = match placed.is_predicated() && !calls {
                     true => self.isa.jump(placed.encoding),
@@ -248,7 +247,7 @@ impl<'p> Connector<'_, 'p> {
             Resolved::Local(object_index, symbol) => (object_index, symbol),
         };
         if let Some(&symbol) = self.by_symbol.get(&(object_index, symbol)) {
-            let may_move = self.program.machine == Machine::Arm && !self.stays_by_symbol(id, reloc);
+            let may_move = self.program.machine.target().has_encoding_bit && !self.stays_by_symbol(id, reloc);
             let block = self.block_at(symbol, addend).filter(|_| may_move);
             return Ok(block.unwrap_or((Target::Symbol(symbol), addend)));
         }

@@ -6,9 +6,7 @@ mod references;
 use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHT_NOBITS, SHT_PROGBITS};
 use indexmap::IndexMap;
-use kelf::{
-    ATTRIBUTES, Attributes, Group, Machine, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex,
-};
+use kelf::{ATTRIBUTES, Attributes, Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex};
 use rustc_hash::FxHashMap;
 
 use super::lowered::{Error, Lowered, PlacedCode};
@@ -132,10 +130,10 @@ impl<'g> Emitter<'g> {
         self.placed = placed;
     }
 
-    /// Adds the mapping symbols of ARM, except in opaque code, which has its own.
+    /// Adds the mapping symbols of the machine, if it has any, except in opaque code, which has its own.
     fn map_contents(&mut self) {
         let graph = self.graph;
-        if graph.machine != Machine::Arm {
+        if graph.machine.target().mapping_symbols.is_empty() {
             return;
         }
         for (i, placed) in self.placed.iter().enumerate() {

@@ -10,7 +10,7 @@ every copy moves the code after it. Unread literals are removed.
 */
 
 use fixedbitset::FixedBitSet;
-use kelf::{Machine, RelocClass};
+use kelf::RelocClass;
 use kisa::Rewritable;
 
 use super::relax::{self, PlacedNode, Relax};
@@ -28,7 +28,7 @@ const STEP: &str = "literals";
 
 /// Brings literals and tables within the reach of instructions, and removes unread literals.
 pub fn bring_near(graph: &mut Graph) {
-    if graph.machine != Machine::Arm {
+    if !graph.machine.target().has_literals {
         return;
     }
     for _ in 0..MAX_ROUNDS {

@@ -12,7 +12,7 @@ use crate::graph::{Dest, NodeKind, Ref, Terminator};
 use crate::index::NodeId;
 use crate::instructions::decode;
 use crate::mapping::{Content, Mapping};
-use kelf::{Machine, RelocClass};
+use kelf::RelocClass;
 use kisa::{Branch, Encoding, Flow};
 
 /// The size in bytes of unidentified data among instructions.
@@ -98,9 +98,7 @@ impl Printer<'_> {
         let by_table =
             isa.distance_table(bytes, address).is_some() || isa.address_table(bytes, address).is_some();
         let place = match isa.decode(bytes, address).map(|insn| insn.flow) {
-            // Bit 0 of the address of ARM code gives the encoding.
-            Some(Flow::Direct { target, .. }) if self.graph.machine == Machine::Arm => Some(target & !1),
-            Some(Flow::Direct { target, .. }) => Some(target),
+            Some(Flow::Direct { target, .. }) => Some(self.graph.machine.first_byte(target)),
             _ if by_table => None,
             _ => isa.literal(bytes, address).map(|literal| literal.target),
         };

@@ -45,6 +45,8 @@ pub(super) static TARGET: Target = Target {
         reserved: &[("_stext", "_end")],
         freed: &[INIT],
         lowest: Lowest::UpperHalf,
+        command_line: None,
+        command_line_size: 2048,
     },
 };
 

@@ -3,7 +3,7 @@
 use goblin::elf::header::EM_ARM;
 use goblin::elf::reloc::*;
 
-use super::{INIT, Kernel, Lowest, Relocs, Target};
+use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target};
 use crate::addend::Coding;
 use crate::reloc::{Half, RelocClass};
 
@@ -55,6 +55,8 @@ pub(super) static TARGET: Target = Target {
         freed: &[INIT],
         // Modules are below the kernel (`MODULES_VADDR` of arch/arm/include/asm/memory.h).
         lowest: Lowest::BelowKernel(16 << 20),
+        command_line: Some(BootLine::DeviceTree),
+        command_line_size: 1024,
     },
 };
 

@@ -3,7 +3,7 @@
 use goblin::elf::header::EM_386;
 use goblin::elf::reloc::*;
 
-use super::{INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
+use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
 use crate::reloc::RelocClass;
 
 /// The record.
@@ -49,6 +49,8 @@ pub(super) static TARGET: Target = Target {
         reserved: X86_IMAGE,
         freed: &[INIT],
         lowest: Lowest::BelowKernel(0),
+        command_line: Some(BootLine::Setup),
+        command_line_size: 2048,
     },
 };
 

@@ -100,6 +100,20 @@ pub struct Kernel {
     pub(crate) freed: &'static [Bounds],
     /// The lowest address of code of the kernel and its modules.
     pub lowest: Lowest,
+    /// The way in which the command line is made; `None` if it is not supported.
+    pub command_line: Option<BootLine>,
+    /// `COMMAND_LINE_SIZE` (arch/x86/include/asm/setup.h, arch/arm/include/uapi/asm/setup.h,
+    /// include/uapi/asm-generic/setup.h), in bytes, with the 0 byte at the end.
+    pub command_line_size: usize,
+}
+
+/// The way in which a kernel makes its command line from the boot loader's and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BootLine {
+    /// `setup_arch` puts them together.
+    Setup,
+    /// It is in the device tree.
+    DeviceTree,
 }
 
 /// The lowest address of code of a kernel and its modules.

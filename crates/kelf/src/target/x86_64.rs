@@ -3,7 +3,7 @@
 use goblin::elf::header::EM_X86_64;
 use goblin::elf::reloc::*;
 
-use super::{INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
+use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
 use crate::reloc::RelocClass;
 
 /// The record.
@@ -45,6 +45,8 @@ pub(super) static TARGET: Target = Target {
         reserved: X86_IMAGE,
         freed: &[INIT, ("_etext", "__start_rodata"), ("__end_rodata", "_sdata")],
         lowest: Lowest::UpperHalf,
+        command_line: Some(BootLine::Setup),
+        command_line_size: 2048,
     },
 };
 

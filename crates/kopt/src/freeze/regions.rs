@@ -21,7 +21,7 @@ use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Life, Ref, Role};
 use kcfg::index::NodeId;
 use kcfg::special::TableKind;
-use kelf::{Machine, RelocClass};
+use kelf::RelocClass;
 use kisa::{Encoding, Rewritable};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
@@ -38,11 +38,12 @@ pub use super::region::Region;
 /// the stream (4; docs/frozen-format.md).
 const IN_FILE: u64 = 8;
 
-/// Packed size of a region in percent, without [`IN_FILE`], as measured on kernels (docs/freezing.md).
+/// Packed size of a region in percent, without [`IN_FILE`], as measured on kernels (docs/freezing.md), by the unit of
+/// the lengths of instructions.
 fn packed_percent(graph: &Graph, region: &Region) -> u64 {
-    match (graph.machine, graph.encoding(region.nodes[0])) {
-        (Machine::Arm, Encoding::Thumb) => 62,
-        (Machine::Arm, Encoding::Main) => 50,
+    match graph.isa().unit(graph.encoding(region.nodes[0])) {
+        4 => 50,
+        2 => 62,
         _ => 55,
     }
 }

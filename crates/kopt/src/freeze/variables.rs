@@ -5,7 +5,6 @@ use std::ops::Range;
 use goblin::elf::sym::STT_OBJECT;
 use kcfg::graph::{Graph, Ref, Role, SymbolPlace};
 use kcfg::index::NodeId;
-use kelf::Machine;
 use kisa::MemoryOperand;
 use rustc_hash::FxHashMap;
 
@@ -91,10 +90,10 @@ impl<'g> Variables<'g> {
         (!self.graph.is_code(node)).then(|| (node, i64::from(inside) + reference.addend))
     }
 
-    /// Returns the variable that contains an offset in bytes. `None` on ARM, where compilers reach several variables
-    /// from the address of one (`-fsection-anchors`).
+    /// Returns the variable that contains an offset in bytes. `None` where compilers reach several variables from the
+    /// address of one.
     fn variable(&self, node: NodeId, at: i64) -> Option<Range<u32>> {
-        if self.graph.machine == Machine::Arm {
+        if self.graph.machine.target().has_section_anchors {
             return None;
         }
         let at = u32::try_from(at).ok()?;

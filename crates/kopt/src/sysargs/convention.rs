@@ -51,6 +51,11 @@ impl Convention {
         }
     }
 
+    /// Whether handlers get a pointer to the saved registers of the program.
+    pub fn passes_registers(&self) -> bool {
+        matches!(self.passing, Passing::Saved)
+    }
+
     /// Returns the place of an argument, by its index from 0.
     pub fn place(&self, isa: &dyn Rewritable, argument: u8) -> Option<Place> {
         match self.passing {

@@ -35,6 +35,7 @@ mod selectors;
 use kcfg::flow::GraphProgram;
 use kcfg::graph::{Graph, Target};
 use kcfg::index::NodeId;
+use kelf::Machine;
 use kflow::{FunctionIndex, Guards, Program};
 use kplan::{Abi, AbiCalls, Plan, implicit_calls};
 
@@ -44,6 +45,11 @@ use crate::report::PassReport;
 use crate::syscalls::{Handlers, all_calls};
 use convention::Convention;
 use guard::{Check, Comparisons, Guarded, PASS, is_guard};
+
+/// Whether the handlers of a machine's kernels get a pointer to the saved registers of the program.
+pub fn handlers_get_registers(machine: Machine) -> bool {
+    Convention::of(machine).is_some_and(Convention::passes_registers)
+}
 
 /// Maximum number of values in a guard: analyses of constants follow no more.
 const MAX_VALUES: usize = 16;

@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use goblin::elf::reloc::{
-    R_ARM_CALL, R_ARM_JUMP24, R_ARM_MOVT_ABS, R_ARM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS, R_ARM_THM_MOVW_ABS_NC,
-};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS, SHT_PROGBITS};
 use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, STT_SECTION};
 use kcli::Failure;
+use kelf::reloc::Half;
 use kelf::{
     FROZEN_SYMBOLS, Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, put_field,
     reloc,
@@ -65,12 +63,11 @@ impl Field {
     /// Returns the target of a branch with this value. The relocation is relative to the same place as the processor's
     /// offset.
     pub fn target(&self, value: u32) -> u32 {
-        let ahead = if matches!(self.r_type, R_ARM_CALL | R_ARM_JUMP24) { 8 } else { 4 };
-        match (self.is_relative(), self.machine) {
-            (true, Machine::Arm) => (value & !1).wrapping_add(ahead),
-            (true, _) => value.wrapping_add(4),
-            (false, _) => value,
+        if !self.is_relative() {
+            return value;
         }
+        let ahead = reloc::branch_bias(self.machine, self.r_type).unwrap_or(4);
+        self.first_byte(value).wrapping_add(ahead.into())
     }
 
     /// Writes a value into the field, given its own address, as a linker would.
@@ -78,21 +75,19 @@ impl Field {
     /// # Errors
     /// The reason why it does not fit.
     pub fn put(&self, field: &mut [u8], value: u32, own: u32) -> Result<(), String> {
-        // Bit 0 of a code address marks Thumb code (IHI 0044, section 5.6.1).
-        let number = match (self.class, self.machine) {
-            (RelocClass::Branch, Machine::Arm) => i64::from((value & !1).wrapping_sub(own) as i32),
-            (RelocClass::Instruction, _) if is_upper_half(self.r_type) => i64::from((value >> 16) as i16),
+        let number = match (self.class, reloc::half(self.machine, self.r_type)) {
+            (RelocClass::Branch, _) => i64::from(self.first_byte(value).wrapping_sub(own) as i32),
+            (RelocClass::Instruction, Some(Half::Upper)) => i64::from((value >> 16) as i16),
             (RelocClass::Instruction, _) => i64::from(value as i16),
             _ if self.is_relative() => i64::from(value.wrapping_sub(own) as i32),
             _ => i64::from(value),
         };
         put_field(self.machine, self.r_type, field, number)
     }
-}
 
-/// Whether a relocation fills in the upper half of an address: `movt`.
-fn is_upper_half(r_type: u32) -> bool {
-    matches!(r_type, R_ARM_MOVT_ABS | R_ARM_THM_MOVT_ABS)
+    fn first_byte(&self, address: u32) -> u32 {
+        self.machine.first_byte(address.into()) as u32
+    }
 }
 
 /// An address.
@@ -317,16 +312,14 @@ struct Addresses {
 impl Addresses {
     fn field(&mut self, object: &Object<'_>, section: &Section<'_>, reloc: &Reloc) -> Result<Field, Failure> {
         let symbol = object.symbol(reloc.symbol);
-        let halves = [R_ARM_MOVW_ABS_NC, R_ARM_MOVT_ABS, R_ARM_THM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS];
-        let is_known = match (reloc.class, object.machine) {
-            (RelocClass::Absolute | RelocClass::Relative, _) => reloc.width == 4,
+        let is_known = match reloc.class {
+            RelocClass::Absolute | RelocClass::Relative => reloc.width == 4,
             // A jump cannot switch the instruction set.
-            (RelocClass::Branch, Machine::Arm) => {
-                let is_arm = matches!(reloc.r_type, R_ARM_CALL | R_ARM_JUMP24);
-                symbol.kind != STT_FUNC || symbol.thumb != is_arm
+            RelocClass::Branch => {
+                let is_in_thumb_code = reloc::is_in_thumb_code(object.machine, reloc.r_type);
+                reloc.width == 4 && (symbol.kind != STT_FUNC || symbol.thumb == is_in_thumb_code)
             }
-            (RelocClass::Branch, _) => reloc.width == 4,
-            (RelocClass::Instruction, Machine::Arm) => halves.contains(&reloc.r_type),
+            RelocClass::Instruction => reloc::half(object.machine, reloc.r_type).is_some(),
             _ => false,
         };
         if !is_known {
@@ -367,7 +360,7 @@ impl Addresses {
 
 #[cfg(test)]
 mod tests {
-    use goblin::elf::reloc::{R_ARM_ABS32, R_ARM_PREL31, R_ARM_THM_JUMP19, R_ARM_THM_JUMP24, R_ARM_THM_PC22};
+    use goblin::elf::reloc::*;
 
     use super::*;
 

@@ -2,9 +2,8 @@
 //!
 //! The runtime identifies the region by the address of its stub, so a stub needs only the call.
 
-use goblin::elf::reloc::R_ARM_THM_JUMP24;
 use kcli::Failure;
-use kelf::{Object, Place, Section, SectionIndex, SymbolIndex};
+use kelf::{Object, Place, Section, SectionIndex, SymbolIndex, reloc};
 use kisa::{AddressField, Encoding};
 use kopt::freeze::stubs::STUBS;
 
@@ -32,7 +31,8 @@ impl Stubs {
             return Ok(None);
         };
         let Section { size, relocs, .. } = &object.sections[at];
-        let is_thumb = relocs.first().is_some_and(|reloc| reloc.r_type == R_ARM_THM_JUMP24);
+        let is_thumb =
+            relocs.first().is_some_and(|first| reloc::is_in_thumb_code(object.machine, first.r_type));
         let encoding = if is_thumb { Encoding::Thumb } else { Encoding::Main };
         let (code, field) = stub(object, encoding)?;
         let mut regions = Vec::new();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use goblin::elf::sym::{
     STB_GLOBAL, STB_LOCAL, STB_WEAK, STT_FILE, STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE, STT_OBJECT, STT_SECTION,
 };
-use kelf::{Definition, GlobalIndex, Machine, ObjectIndex, Place, Resolved, SymbolIndex};
+use kelf::{Definition, GlobalIndex, ObjectIndex, Place, Resolved, SymbolIndex};
 use rustc_hash::FxHashSet;
 
 use super::Connector;
@@ -48,7 +48,7 @@ impl<'p> Connector<'_, 'p> {
                     }
                 };
                 let id = SymbolId::from(self.lifted.graph.symbols.len());
-                let says_encoding = self.program.machine == Machine::Arm && symbol.kind == STT_FUNC;
+                let says_encoding = self.program.machine.target().has_encoding_bit && symbol.kind == STT_FUNC;
                 if (symbol.kind == STT_GNU_IFUNC || says_encoding) && symbol.is_local() {
                     self.by_symbol.insert((object_index, SymbolIndex::from(j)), id);
                 }
@@ -144,12 +144,12 @@ impl<'p> Connector<'_, 'p> {
 
     /// Adds a mapping symbol to each opaque function that does not begin with one.
     pub(super) fn mark_encodings(&mut self) {
-        if self.program.machine != Machine::Arm {
+        if self.program.machine.target().mapping_symbols.is_empty() {
             return;
         }
         let contents = std::mem::take(&mut self.lifted.contents);
         let marks = self.lifted.graph.symbols.iter().filter_map(|symbol| match symbol.place {
-            SymbolPlace::Node(node, 0) => content_behind(Machine::Arm, &symbol.name).map(|_| node),
+            SymbolPlace::Node(node, 0) => content_behind(self.program.machine, &symbol.name).map(|_| node),
             _ => None,
         });
         let marked: FxHashSet<NodeId> = marks.collect();

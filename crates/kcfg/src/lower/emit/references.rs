@@ -1,7 +1,7 @@
 //! Writes references as relocations, or as numbers if the distance is known.
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
-use kelf::{Machine, Reloc, RelocClass, SymbolIndex, reloc};
+use kelf::{Reloc, RelocClass, SymbolIndex, reloc};
 
 use super::Emitter;
 use crate::graph::{Ref, Role, Target};
@@ -125,9 +125,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Returns the symbol and addend by which a branch refers to its destination. On 32-bit ARM, this is never a
-    /// section symbol: GNU ld (2.40) drops the addend in the instruction if it leads a branch of Thumb code around an
-    /// erratum of Cortex-A8 (`--fix-cortex-a8`, on by default for ARMv7-A), and GNU as never emits such a relocation.
+    /// Returns the symbol and addend by which a branch refers to its destination: never a section symbol where the
+    /// linker drops addends ([`kelf::Target::drops_branch_addends`]). GNU as emits no such relocation either.
     ///
     /// # Errors
     /// If the destination is not in the output.
@@ -137,9 +136,8 @@ impl Emitter<'_> {
         target: Target,
         offset: i64,
     ) -> Result<(SymbolIndex, i64), Error> {
-        let is_arm = self.graph.machine == Machine::Arm;
         if let Target::Node(to) = target
-            && is_arm
+            && self.graph.machine.target().drops_branch_addends
         {
             let (places, symbols) = self.places();
             if let Some(symbol) = symbols.branch_target(to, offset, &places) {
