@@ -6,7 +6,7 @@
 //! successors of a branch count, even one that was never taken. Code that is reached only through a pointer is
 //! excluded.
 
-use kisa::{BranchKind, Encoding, Flow, Isa, isa};
+use kisa::{BranchKind, Encoding, Flow, Inst, Isa, isa};
 use kplan::{Block, BlockMap};
 use ktext::KernelText;
 
@@ -42,7 +42,7 @@ fn successors(kernel: &KernelText, isa: &dyn Isa, block: &Block) -> Vec<u64> {
         // After data among hand-written code, nothing is known.
         let encoding = if kernel.linked.is_thumb(address) { Encoding::Thumb } else { Encoding::Main };
         let bytes = kernel.linked.bytes_at(address, left);
-        let Some(insn) = bytes.and_then(|bytes| isa.decode(bytes, encoding.address(address))) else {
+        let Some(Inst { insn, .. }) = bytes.and_then(|bytes| isa.decode(bytes, encoding.at(address))) else {
             return successors;
         };
         address += u64::from(insn.len);

@@ -11,7 +11,7 @@ use std::num::NonZeroU32;
 
 use kelf::RelocClass;
 use kflow::Fingerprint;
-use kisa::{Effect, Encoding, Insn, Reg, RelocatedField, Rewritable, Symbol, Value};
+use kisa::{Effect, Encoding, Inst, Reg, RelocatedField, Rewritable, Symbol, Value};
 use smallvec::SmallVec;
 
 use crate::graph::{Graph, Ref, Target};
@@ -24,14 +24,12 @@ pub(crate) fn symbol_of_node(node: NodeId) -> Symbol {
 }
 
 /// One instruction of a node.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Instruction<'g> {
     /// Its offset in bytes from the start of the node.
     pub offset: u32,
-    /// Its bytes. The bytes of relocated fields are undefined.
-    pub bytes: &'g [u8],
-    /// Its offset as an address that also carries encoding and condition for the instruction set.
-    pub address: u64,
+    /// The instruction at that offset. The bytes of relocated fields are undefined.
+    pub inst: Inst<'g>,
     /// Its relocated fields.
     pub fields: SmallVec<[RelocatedField; 2]>,
     /// Its effects.
@@ -43,22 +41,21 @@ pub(crate) fn decode<'b>(
     isa: &'b dyn Rewritable,
     bytes: &'b [u8],
     encoding: Encoding,
-) -> impl Iterator<Item = Option<(u32, u64, Insn)>> + use<'b> {
+) -> impl Iterator<Item = Option<Inst<'b>>> + use<'b> {
     let mut conditions: VecDeque<u8> = VecDeque::new();
+    let mut reader = isa.reader(bytes);
     let mut at = 0;
     std::iter::from_fn(move || {
-        let rest = bytes.get(at..).filter(|rest| !rest.is_empty())?;
-        let address = encoding.address(at as u64);
-        let condition = conditions.pop_front();
-        let address = condition.map_or(address, |condition| kisa::arm::predicated(address, condition));
-        let Some(insn) = isa.decode(rest, address) else {
+        if at >= bytes.len() {
+            return None;
+        }
+        let Some(inst) = reader.decode(at, encoding.at(at as u64).on(conditions.pop_front())) else {
             at = bytes.len();
             return Some(None);
         };
-        conditions.extend(insn.predicates.conditions());
-        let start = at as u32;
-        at += usize::from(insn.len);
-        Some(Some((start, address, insn)))
+        conditions.extend(inst.insn.predicates.conditions());
+        at += inst.bytes.len();
+        Some(Some(inst))
     })
 }
 
@@ -82,12 +79,12 @@ impl Graph {
         effects: &mut Vec<Effect>,
         mut f: impl FnMut(Instruction<'g>, &mut Vec<Effect>),
     ) -> Option<()> {
-        let (isa, bytes) = (self.isa(), self.bytes_of(id));
+        let isa = self.isa();
         let first = self.node(id).refs.start as usize;
         let mut refs = self.refs_of(id).iter().enumerate().peekable();
         for step in self.decode(id) {
-            let (at, address, insn) = step?;
-            let (at, len) = (at as usize, usize::from(insn.len));
+            let inst = step?;
+            let (at, len) = (inst.at.address as usize, inst.bytes.len());
             let mut fields = SmallVec::new();
             while let Some((number, reference)) =
                 refs.next_if(|(_, reference)| (reference.offset as usize) < at + len)
@@ -97,9 +94,8 @@ impl Graph {
                 let offset = (reference.offset as usize).checked_sub(at)? as u8;
                 fields.push(RelocatedField { offset, width: reference.width, symbol, addend });
             }
-            isa.relocated_effects(&bytes[at..], address, &fields, effects);
-            let bytes = &bytes[at..at + len];
-            f(Instruction { offset: at as u32, bytes, address, fields, effects: Vec::new() }, effects);
+            isa.relocated_effects(&inst, &fields, effects);
+            f(Instruction { offset: at as u32, inst, fields, effects: Vec::new() }, effects);
         }
         Some(())
     }
@@ -115,9 +111,9 @@ impl Graph {
         })
     }
 
-    /// Iterates over (offset, encoded address, instruction). An item `None` stands for an undecodable instruction and
-    /// is the last.
-    pub fn decode(&self, id: NodeId) -> impl Iterator<Item = Option<(u32, u64, Insn)>> + use<'_> {
+    /// Iterates over the instructions of a node; their addresses are offsets in the node. An item `None` stands for an
+    /// undecodable instruction and is the last.
+    pub fn decode(&self, id: NodeId) -> impl Iterator<Item = Option<Inst<'_>>> + use<'_> {
         decode(self.isa(), self.bytes_of(id), self.encoding(id))
     }
 
@@ -166,7 +162,6 @@ impl Graph {
 
     /// Returns the index register, if the block ends with a jump through a table of distances (`tbb [pc, index]`).
     pub(crate) fn distance_index(&self, id: NodeId) -> Option<Reg> {
-        let (at, address, _) = self.decode(id).last()??;
-        self.isa().distance_index(&self.bytes_of(id)[at as usize..], address)
+        self.isa().distance_index(&self.decode(id).last()??)
     }
 }

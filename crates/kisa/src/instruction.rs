@@ -1,8 +1,9 @@
 //! Types that describe instructions: encoding, control flow and fields.
 
-use kelf::RelocClass;
+use kelf::{Machine, RelocClass};
 
 use crate::semantics::{Address, Symbol};
+use crate::{aarch64, arm, x86};
 
 /// The encoding of a piece of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,13 +16,96 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    /// Returns the address by which an [`crate::Isa`] identifies an instruction in this encoding at an offset.
-    pub fn address(self, offset: u64) -> u64 {
-        offset | u64::from(self == Encoding::Thumb)
+    /// Returns the place of an unconditional instruction in this encoding.
+    pub fn at(self, address: u64) -> At {
+        At { address, encoding: self, condition: None }
     }
 }
 
-/// One decoded instruction.
+/// The place of an instruction, and what its bytes do not say about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct At {
+    /// Its address in a program, or its offset in a section.
+    pub address: u64,
+    /// Its encoding.
+    pub encoding: Encoding,
+    /// The condition that an instruction before it applies to it ([`Insn::predicates`]).
+    pub condition: Option<u8>,
+}
+
+impl At {
+    /// Returns the place given by the address of code as a value: bit 0 is set for Thumb code, as in ELF and in the
+    /// branch instructions.
+    pub fn of_pointer(machine: Machine, pointer: u64) -> At {
+        let address = machine.first_byte(pointer);
+        let encoding = if address == pointer { Encoding::Main } else { Encoding::Thumb };
+        encoding.at(address)
+    }
+
+    /// Returns the address of the code as a value, see [`At::of_pointer`].
+    pub fn pointer(self) -> u64 {
+        self.address | u64::from(self.encoding == Encoding::Thumb)
+    }
+
+    /// Returns the same place with the condition that an instruction before it applies.
+    pub fn on(self, condition: Option<u8>) -> At {
+        At { condition, ..self }
+    }
+
+    /// Returns the place of the same instruction at another address.
+    pub fn moved_to(self, address: u64) -> At {
+        At { address, ..self }
+    }
+}
+
+/// One instruction as a value, decoded once: [`crate::Isa`] and [`crate::Rewritable`] answer questions about it.
+#[derive(Clone, Copy)]
+pub struct Inst<'b> {
+    /// Its bytes.
+    pub bytes: &'b [u8],
+    /// Its place.
+    pub at: At,
+    /// Its length and control flow.
+    pub insn: Insn,
+    /// It in the terms of its instruction set.
+    pub(crate) decoded: Decoded,
+}
+
+/// An instruction in the terms of its instruction set.
+#[derive(Clone, Copy)]
+pub(crate) enum Decoded {
+    X86(x86::Decoded),
+    Arm(arm::Decoded),
+    Aarch64(aarch64::Word),
+}
+
+impl Inst<'_> {
+    /// Returns the instruction of an x86 processor.
+    pub(crate) fn x86(&self) -> &x86::Decoded {
+        match &self.decoded {
+            Decoded::X86(decoded) => decoded,
+            _ => unreachable!("instructions are read by the set that decoded them"),
+        }
+    }
+
+    /// Returns the instruction of a 32-bit ARM processor.
+    pub(crate) fn arm(&self) -> &arm::Decoded {
+        match &self.decoded {
+            Decoded::Arm(decoded) => decoded,
+            _ => unreachable!("instructions are read by the set that decoded them"),
+        }
+    }
+
+    /// Returns the instruction of a 64-bit ARM processor.
+    pub(crate) fn aarch64(&self) -> aarch64::Word {
+        match self.decoded {
+            Decoded::Aarch64(word) => word,
+            _ => unreachable!("instructions are read by the set that decoded them"),
+        }
+    }
+}
+
+/// The length and the control flow of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Insn {
     /// Length in bytes.
@@ -36,15 +120,6 @@ pub struct Insn {
     pub conditional: bool,
     /// The conditions that it applies to the following instructions (`it` of Thumb code).
     pub predicates: Predicates,
-}
-
-/// The result of [`crate::Isa::explain`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Explained {
-    /// The instruction.
-    pub insn: Insn,
-    /// Its explicit memory operand, if any.
-    pub operand: Option<MemoryOperand>,
 }
 
 /// The result of [`crate::Rewritable::reads`].
@@ -89,7 +164,7 @@ pub enum Flow {
     Direct {
         /// The branch.
         branch: Branch,
-        /// Target, in the terms of the address given to [`crate::Isa::decode`].
+        /// The address of the target as a value, see [`At::of_pointer`].
         target: u64,
         /// Offset of the displacement, in bytes from the start of the instruction.
         field_offset: u8,
@@ -259,7 +334,7 @@ pub struct BranchRelocation {
 /// The result of [`crate::Rewritable::literal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Literal {
-    /// The place, in the terms of the given address, without the Thumb bit.
+    /// The address of the place, or its offset.
     pub target: u64,
     /// Number of bytes read there; `None` if the instruction computes the address.
     pub read: Option<u8>,

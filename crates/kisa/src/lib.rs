@@ -1,9 +1,9 @@
 /*!
 Instruction sets, each an implementation of one trait.
 
-The graph, the passes and the scanners use an [`Isa`] for two things: [`Isa::decode`] gives the length and the control
-flow of an instruction, and [`Isa::effects`] its results, in the small language of [`semantics`]. The rewriter also
-needs the encodings of branches and the instructions that can be moved; a [`Rewritable`] instruction set adds these. No
+The graph, the passes and the scanners use an [`Isa`] for two things: [`Isa::decode`] gives an instruction as a value
+([`Inst`]), with its length and control flow, and [`Isa::effects`] its results, in the small language of [`semantics`].
+The rewriter also needs the encodings of branches and the instructions that can be moved; a [`Rewritable`] instruction set adds these. No
 code outside this crate looks at an opcode, so a new machine is one new directory here.
 */
 
@@ -18,8 +18,8 @@ pub mod x86;
 use kelf::Machine;
 
 pub use instruction::{
-    AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Encoding, Exclusive, Explained, FAR,
-    Flow, Insn, Literal, MemoryOperand, Predicates, Reads, RelocatedField, StoreLayout, StoreOne,
+    AddressField, At, Branch, BranchForm, BranchKind, BranchRelocation, Encoding, Exclusive, FAR, Flow, Insn,
+    Inst, Literal, MemoryOperand, Predicates, Reads, RelocatedField, StoreLayout, StoreOne,
 };
 pub use reading::{Isa, Reader};
 pub use rewriting::Rewritable;

@@ -3,8 +3,8 @@
 use kelf::RelocClass;
 
 use crate::instruction::{
-    AddressField, Branch, BranchForm, BranchRelocation, Encoding, Exclusive, Literal, Reads, RelocatedField,
-    StoreLayout, StoreOne,
+    AddressField, At, Branch, BranchForm, BranchRelocation, Encoding, Exclusive, Inst, Literal, Reads,
+    RelocatedField, StoreLayout, StoreOne,
 };
 use crate::reading::Isa;
 use crate::semantics::{Condition, Effect, Reg};
@@ -57,19 +57,13 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> StoreOne;
 
-    /// Whether the processor takes no interrupt between the instruction at the start of `bytes` and the next one, so
+    /// Whether the processor takes no interrupt between an instruction and the next one, so
     /// that no instruction may be inserted between them (`sti; hlt`: Intel SDM, volume 3A, section 6.8).
-    fn holds_interrupts(&self, bytes: &[u8]) -> bool {
-        let _ = bytes;
-        false
-    }
+    fn holds_interrupts(&self, inst: &Inst<'_>) -> bool;
 
-    /// Returns the role of the instruction at the start of `bytes` in an exclusive access to memory; `None` if it has
+    /// Returns the role of an instruction in an exclusive access to memory; `None` if it has
     /// none.
-    fn exclusive(&self, bytes: &[u8], address: u64) -> Option<Exclusive> {
-        let _ = (bytes, address);
-        None
-    }
+    fn exclusive(&self, inst: &Inst<'_>) -> Option<Exclusive>;
 
     /// Appends a direct call in this encoding. A relocation supplies the callee.
     fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField;
@@ -80,9 +74,7 @@ pub trait Rewritable: Isa {
 
     /// Appends an instruction in this encoding that pushes [`Rewritable::link_register`], if there is one. Before a
     /// call, the two change only the stack pointer and the link register, whose old value is then on the stack.
-    fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>) {
-        let _ = (encoding, out);
-    }
+    fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>);
 
     /// Appends an instruction in this encoding that changes the contents of a register and nothing else. Returns
     /// whether the set has such an encoding.
@@ -132,146 +124,102 @@ pub trait Rewritable: Isa {
     fn encode_overwrite_flags(&self, encoding: Encoding, out: &mut Vec<u8>);
 
     /// Returns the length of the instruction at the start of `bytes` if assemblers use it as padding.
-    fn padding_len(&self, bytes: &[u8], address: u64) -> Option<usize>;
+    fn padding_len(&self, bytes: &[u8], encoding: Encoding) -> Option<usize>;
 
     /// Returns the condition of a conditional branch, in terms of the last comparison.
     fn condition(&self, branch: Branch) -> Condition;
 
     /// Returns the register that a conditional branch itself compares with 0, and the condition on that comparison. An
     /// example is `cbz` of Thumb code, whose [`Rewritable::condition`] is unknown.
-    fn compared(&self, branch: Branch) -> Option<(Reg, Condition)> {
-        let _ = branch;
-        None
-    }
+    fn compared(&self, branch: Branch) -> Option<(Reg, Condition)>;
 
-    /// Whether the instruction at the start of `bytes` can be moved: it does the same at another address once its
+    /// Whether an instruction can be moved: it does the same at another address once its
     /// direct target is encoded again, and [`crate::Insn`] describes its control flow completely. False for branches
     /// that compilers do not emit (loop instructions, transactions, branches with prefixes).
-    fn can_move(&self, bytes: &[u8], address: u64) -> bool;
+    fn can_move(&self, inst: &Inst<'_>) -> bool;
 
-    /// Returns the nearby place that the instruction at the start of `bytes` reads, or whose address it computes, by
+    /// Returns the nearby place that an instruction reads, or whose address it computes, by
     /// its distance from the instruction (`ldr r0, [pc, #8]`, `adr` of ARM). The place may have no relocation.
-    fn literal(&self, bytes: &[u8], address: u64) -> Option<Literal> {
-        let _ = (bytes, address);
-        None
-    }
+    fn literal(&self, inst: &Inst<'_>) -> Option<Literal>;
 
-    /// Returns the program counter, if the instruction at the start of `bytes` computes an address from it and from a
+    /// Returns the program counter, if an instruction computes an address from it and from a
     /// register (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code).
-    fn computes_from_pc(&self, bytes: &[u8], address: u64) -> Option<u64> {
-        let _ = (bytes, address);
-        None
-    }
+    fn computes_from_pc(&self, inst: &Inst<'_>) -> Option<u64>;
 
-    /// Returns the register, the number, and whether it is the upper half, if the instruction at the start of `bytes`
+    /// Returns the register, the number, and whether it is the upper half, if an instruction
     /// puts a number of two bytes into half of a register (`movw` and `movt` of ARM). `movt` does not change the lower
     /// half.
-    fn half_of_number(&self, bytes: &[u8], address: u64) -> Option<(Reg, u16, bool)> {
-        let _ = (bytes, address);
-        None
-    }
+    fn half_of_number(&self, inst: &Inst<'_>) -> Option<(Reg, u16, bool)>;
 
     /// Returns the length of the instruction at the start of `bytes`, even if [`Isa::decode`] does not support it;
     /// `None` if the encoding does not determine the length. Machines that return a length support every branch.
-    fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
-        let _ = (bytes, address);
-        None
-    }
+    fn length(&self, bytes: &[u8], encoding: Encoding) -> Option<usize>;
 
     /// Makes the instruction at the start of `bytes`, which has a [`Rewritable::literal`], refer to `target`. Returns
     /// whether the target is within reach; if not, the bytes are unchanged.
-    fn set_literal(&self, bytes: &mut [u8], address: u64, target: u64) -> bool {
-        let _ = (bytes, address, target);
-        false
-    }
+    fn set_literal(&self, bytes: &mut [u8], at: At, target: u64) -> bool;
 
     /// Clears the distance in the instruction at the start of `bytes`, which has a [`Rewritable::literal`], so that
     /// instructions that differ only in the distance become equal bytes.
-    fn clear_literal(&self, bytes: &mut [u8], address: u64) {
-        let _ = (bytes, address);
-    }
+    fn clear_literal(&self, bytes: &mut [u8], encoding: Encoding);
 
-    /// Returns the width in bytes of the slots of the table after the instruction at the start of `bytes`, if it jumps
+    /// Returns the width in bytes of the slots of the table after an instruction, if it jumps
     /// through such a table. Each slot is the distance in halfwords from the start of the table to a target (`tbb [pc,
     /// r0]` of Thumb code).
-    fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
-        let _ = (bytes, address);
-        None
-    }
+    fn distance_table(&self, inst: &Inst<'_>) -> Option<u8>;
 
     /// Returns the register that holds the index, from 0, into that table; `None` if there is no such table.
-    fn distance_index(&self, bytes: &[u8], address: u64) -> Option<Reg> {
-        let _ = (bytes, address);
-        None
-    }
+    fn distance_index(&self, inst: &Inst<'_>) -> Option<Reg>;
 
     /// Returns the register that holds the address of the table of addresses through which the instruction at the start
     /// of `bytes` jumps (`ldr pc, [r2, r3, lsl #2]` of ARM). Returns the program counter if the table is two
     /// instructions further; [`Rewritable::literal`] then gives its address.
-    fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
-        let _ = (bytes, address);
-        None
-    }
+    fn address_table(&self, inst: &Inst<'_>) -> Option<Reg>;
 
     /// Makes the instruction at the start of `bytes`, which has a [`Rewritable::distance_table`], use a table with
     /// slots of this width in bytes. Returns whether there is such an instruction; it has the same length.
-    fn set_distance_table(&self, bytes: &mut [u8], address: u64, width: u8) -> bool {
-        let _ = (bytes, address, width);
-        false
-    }
+    fn set_distance_table(&self, bytes: &mut [u8], encoding: Encoding, width: u8) -> bool;
 
     /// Returns the unit in bytes of instruction lengths: every length is a multiple of it.
-    fn unit(&self, encoding: Encoding) -> usize {
-        let _ = encoding;
-        1
-    }
+    fn unit(&self, encoding: Encoding) -> usize;
 
-    /// Whether the `width` bytes at `offset` of the instruction at the start of `bytes` are one of its constants: a
+    /// Whether the `width` bytes at `offset` of an instruction are one of its constants: a
     /// displacement or an immediate. A relocation of this class fills them. The instruction is the same for any value
     /// of a constant.
-    fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool;
+    fn is_constant(&self, inst: &Inst<'_>, offset: u8, width: u8, class: RelocClass) -> bool;
 
-    /// Returns the registers through which the instruction at the start of `bytes` implicitly accesses memory (string
+    /// Returns the registers through which an instruction implicitly accesses memory (string
     /// instructions), as a set of bits by [`Reg`]. Each register points to the first byte.
-    fn string_registers(&self, bytes: &[u8]) -> u64;
+    fn string_registers(&self, inst: &Inst<'_>) -> u64;
 
-    /// Appends to `out` the computation of the instruction at the start of `bytes`, some of whose fields the linker
+    /// Appends to `out` the computation of an instruction, some of whose fields the linker
     /// fills in. An address relative to the instruction itself is unknown unless it is relocated.
-    fn relocated_effects(&self, bytes: &[u8], address: u64, fields: &[RelocatedField], out: &mut Vec<Effect>);
+    fn relocated_effects(&self, inst: &Inst<'_>, fields: &[RelocatedField], out: &mut Vec<Effect>);
 
-    /// Whether the instruction at the start of `bytes` only computes: it reads registers, flags and its memory
+    /// Whether an instruction only computes: it reads registers, flags and its memory
     /// operand, writes registers and the flags that conditions use, and has no other effect, however often it runs.
     /// False for unsupported instructions.
-    fn only_computes(&self, bytes: &[u8], address: u64) -> bool;
+    fn only_computes(&self, inst: &Inst<'_>) -> bool;
 
     /// Adapts the instruction at the start of `bytes` to code that is called from its old place: an operand relative to
     /// the stack pointer skips the return address, if calls push one. Returns whether the instruction then has the same
     /// effect. Returns `false`, with the bytes unchanged, if the instruction does more than compute or store, or uses
     /// the stack pointer, the link register of a call, or its own address in another way.
-    fn move_into_callee(&self, bytes: &mut [u8], address: u64) -> bool;
+    fn move_into_callee(&self, bytes: &mut [u8], at: At) -> bool;
 
-    /// Whether the instruction at the start of `bytes` writes its memory operand, and flags, and has no other effect.
+    /// Whether an instruction writes its memory operand, and flags, and has no other effect.
     /// The written value may depend on the old one. False for unsupported instructions.
-    fn only_stores(&self, bytes: &[u8], address: u64) -> bool;
+    fn only_stores(&self, inst: &Inst<'_>) -> bool;
 
-    /// Whether the instruction at the start of `bytes` reads one of the flags that conditions test. True for bytes that
+    /// Whether an instruction reads one of the flags that conditions test. True for bytes that
     /// are not an instruction.
-    fn reads_flags(&self, bytes: &[u8], address: u64) -> bool;
+    fn reads_flags(&self, inst: &Inst<'_>) -> bool;
 
-    /// Returns what the instruction at the start of `bytes` reads; everything if it is not supported.
-    fn reads(&self, bytes: &[u8], address: u64) -> Reads {
-        let operand = self.memory_operand(bytes, address);
-        Reads {
-            registers: self.registers_read(bytes, address),
-            flags: self.reads_flags(bytes, address),
-            memory: operand.is_some_and(|operand| operand.width > 0) || self.string_registers(bytes) != 0,
-        }
-    }
+    /// Returns what an instruction reads.
+    fn reads(&self, inst: &Inst<'_>) -> Reads;
 
     /// Returns the register in which a call leaves the return address; `None` if calls push it.
-    fn link_register(&self) -> Option<Reg> {
-        None
-    }
+    fn link_register(&self) -> Option<Reg>;
 
     /// Returns the registers that a called function may change, as a set of bits.
     fn call_clobbered(&self) -> u64;
@@ -287,5 +235,5 @@ pub trait Rewritable: Isa {
     fn argument(&self, number: usize) -> Option<Reg>;
 
     /// Formats one instruction as human-readable text.
-    fn format(&self, bytes: &[u8], address: u64) -> String;
+    fn format(&self, bytes: &[u8], at: At) -> String;
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 use capstone::prelude::*;
 use capstone::{InsnGroupType, RegId, arch};
 use kelf::Machine;
-use kisa::{Flow, Reg, isa};
+use kisa::{At, Flow, Reg, isa};
 use kshrink_tests::process::run;
 
 const RANDOM_BYTES: usize = 1_000_000;
@@ -114,21 +114,21 @@ impl Encoding {
         }
         let text = format!("{mnemonic} {}", theirs.op_str().unwrap_or(""));
         let isa = isa(self.machine);
-        let Some(ours) = isa.decode(bytes, address | self.state) else {
+        let Some(ours) = isa.decode(bytes, At::of_pointer(self.machine, address | self.state)) else {
             if self.state == 1 && is_any(&NOT_THUMB) && bytes[1] & 0xee != 0xee {
                 return None;
             }
             return Some(Err(format!("{text}: not decoded")));
         };
         let differs = |what: String| Some(Err(format!("{text}: {what}")));
-        if usize::from(ours.len) != theirs.len() {
-            return differs(format!("{} bytes long", ours.len));
+        if ours.bytes.len() != theirs.len() {
+            return differs(format!("{} bytes long", ours.insn.len));
         }
         let detail = self.capstone.insn_detail(theirs).unwrap();
         let branches =
             detail.regs_write().iter().any(|&id| self.capstone.reg_name(id).as_deref() == Some("pc"))
                 || detail.groups().iter().any(|id| BRANCHES.contains(&u32::from(id.0)));
-        match ours.flow {
+        match ours.insn.flow {
             Flow::Next if branches => return differs("is no branch".to_owned()),
             Flow::Next => {}
             Flow::Direct { target, .. } => {
@@ -142,8 +142,8 @@ impl Encoding {
             _ => {}
         }
         let mut effects = Vec::new();
-        isa.effects(bytes, address | self.state, &mut effects);
-        if ours.flow == Flow::Next && !is_any(&WRITES_LESS) {
+        isa.effects(&ours, &mut effects);
+        if ours.insn.flow == Flow::Next && !is_any(&WRITES_LESS) {
             let written = effects.iter().fold(0, |written, effect| written | effect.registers_written());
             for register in detail.regs_write().iter().filter_map(|&id| self.register(id)) {
                 if written >> register.0 & 1 == 0 {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use kelf::Machine;
-use kisa::{Address, BinaryOp, Condition, Effect, Flow, Reg, TEMPORARY, Value, arm, isa};
+use kisa::{Address, At, BinaryOp, Condition, Effect, Flow, Inst, Reg, TEMPORARY, Value, isa};
 use kshrink_tests::process::{require, run};
 
 /// Address of the harness's memory, see `fixtures/isa/execute.c`.
@@ -89,7 +89,7 @@ struct Case {
     bytes: Vec<u8>,
     /// Number of bytes before it (`it`).
     before: usize,
-    address: u64,
+    at: At,
     registers: [u64; 32],
     flags: u64,
 }
@@ -118,7 +118,7 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
     let stack_pointer = if encoding == Encoding::A64 { 31 } else { 13 };
     registers[stack_pointer] = MEMORY + MEMORY_SIZE / 2 + random.below(64) * 16;
     let flags = random.below(16) << 28;
-    let (mut bytes, mut address, mut before) = (Vec::new(), CODE, 0);
+    let (mut bytes, mut at, mut before) = (Vec::new(), kisa::Encoding::Main.at(CODE), 0);
     match encoding {
         Encoding::A64 => bytes.extend((random.next() as u32).to_le_bytes()),
         Encoding::A32 => {
@@ -128,12 +128,12 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
             bytes.extend(word.to_le_bytes());
         }
         Encoding::T32 => {
-            address |= 1;
+            at.encoding = kisa::Encoding::Thumb;
             if random.below(4) == 0 {
                 let condition = random.below(14);
                 before = 2;
                 bytes.extend((0xbf08 | (condition as u16) << 4).to_le_bytes());
-                address = arm::predicated(address + 2, condition as u8);
+                at = at.moved_to(CODE + 2).on(Some(condition as u8));
             }
             let (first, second) = (random.next() as u16, random.next() as u16);
             let first = if random.below(2) == 0 { first } else { first | 0xe800 };
@@ -143,7 +143,7 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
             }
         }
     }
-    Case { bytes, before, address, registers, flags }
+    Case { bytes, before, at, registers, flags }
 }
 
 /// Runs some cases. An instruction may overwrite the harness itself, and the remaining cases are then lost.
@@ -394,7 +394,7 @@ fn check(encoding: Encoding, seed: u64) {
     while cases.len() < CASES {
         let case = case(encoding, &mut random);
         let bytes = &case.bytes[case.before..];
-        let Some(insn) = isa.decode(bytes, case.address) else { continue };
+        let Some(Inst { insn, .. }) = isa.decode(bytes, case.at) else { continue };
         if insn.flow == Flow::Next
             && !insn.system_call
             && usize::from(insn.len) == bytes.len()
@@ -414,7 +414,8 @@ fn check(encoding: Encoding, seed: u64) {
     for (case, outcome) in outcomes.filter(|(_, outcome)| outcome.finished) {
         finished += 1;
         effects.clear();
-        isa.effects(&case.bytes[case.before..], case.address, &mut effects);
+        let inst = isa.decode(&case.bytes[case.before..], case.at).expect("it was decoded before");
+        isa.effects(&inst, &mut effects);
         let registers = std::array::from_fn(|number| case.registers.get(number).map(|&value| vec![value]));
         let state = State { registers, stores: Vec::new(), flags: Flags::Unchanged };
         let mut model = Model { mask: encoding.mask(), state, skipped: None };

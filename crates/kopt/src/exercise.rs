@@ -19,6 +19,7 @@ use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::SHT_PROGBITS;
 use kcfg::graph::{Contents, Editor, Graph, Section, Target, Terminator};
 use kcfg::index::{FunctionId, NodeId};
+use kisa::Inst;
 
 use crate::instrument;
 use crate::near;
@@ -63,7 +64,7 @@ fn split_blocks(graph: &mut Graph) -> u64 {
             continue;
         }
         let mut instructions = graph.decode(id).flatten();
-        let Some((_, _, first)) = instructions.next() else { continue };
+        let Some(Inst { insn: first, .. }) = instructions.next() else { continue };
         // Instructions after an `it` remain with it.
         if first.predicates.conditions().is_empty() && instructions.next().is_some() {
             at.push((id, u32::from(first.len)));

@@ -20,7 +20,7 @@ use kcfg::graph::{Dest, Editor, Graph, Life, Ref, Role, SymbolPlace, Terminator}
 use kcfg::index::NodeId;
 use kcfg::special::TableKind;
 use kelf::RelocClass;
-use kisa::{BranchKind, Flow};
+use kisa::{BranchKind, Flow, Inst};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::report::PassReport;
@@ -170,7 +170,7 @@ fn end(graph: &Graph, entry: &Entry, is_on: bool) -> Option<Terminator> {
 /// The target of a patch site that is a single jump; `None` for other sites.
 fn jump(graph: &Graph, site: NodeId) -> Option<Dest> {
     let mut steps = graph.decode(site);
-    let (Some(Some((0, _, insn))), None) = (steps.next(), steps.next()) else { return None };
+    let (Some(Some(Inst { insn, .. })), None) = (steps.next(), steps.next()) else { return None };
     let is_jump = matches!(insn.flow, Flow::Direct { branch, .. } if branch.kind == BranchKind::Jump);
     let [reference] = graph.refs_of(site) else { return None };
     let to = Dest { target: reference.target, offset: reference.addend };
@@ -236,7 +236,7 @@ fn is_entered(graph: &Graph, trampoline: NodeId) -> bool {
 
 /// The target of a trampoline's jump, if it is the beginning of a node.
 fn target(graph: &Graph, trampoline: NodeId) -> Option<NodeId> {
-    let insn = graph.isa().decode(graph.bytes_of(trampoline), 0)?;
+    let insn = graph.isa().decode(graph.bytes_of(trampoline), graph.encoding(trampoline).at(0))?.insn;
     let Flow::Direct { branch, field_offset, .. } = insn.flow else { return None };
     let [reference] = graph.refs_of(trampoline) else { return None };
     let is_jump = branch.kind == BranchKind::Jump && reference.offset == u32::from(field_offset);

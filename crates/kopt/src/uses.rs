@@ -87,7 +87,7 @@ fn in_code(graph: &Graph, from: NodeId, reference: &Ref) -> Option<How> {
     let number = instructions.partition_point(|insn| insn.offset <= reference.offset).checked_sub(1)?;
     let instruction = &instructions[number];
     let field = (reference.offset - instruction.offset) as u8;
-    let operand = isa.memory_operand(instruction.bytes, instruction.address)?;
+    let operand = isa.memory_operand(&instruction.inst)?;
     if operand.displacement_offset != Some(field) || operand.width == 0 {
         return None;
     }

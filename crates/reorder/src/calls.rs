@@ -3,7 +3,7 @@
 //! Without a trace of calls, the weight of a call is the number of entries of its caller, or 1. Only direct calls and
 //! jumps to the first byte of another function are found, not calls through pointers.
 
-use kisa::{Encoding, Flow};
+use kisa::{Encoding, Flow, Inst};
 use kplan::Coverage;
 use ktext::KernelText;
 use rustc_hash::FxHashMap;
@@ -37,7 +37,7 @@ pub fn decoded(hot: &HotCode, kernel: &KernelText) -> Vec<WeightedCall> {
             loop {
                 let address = start + at as u64;
                 let encoding = if kernel.linked.is_thumb(address) { Encoding::Thumb } else { Encoding::Main };
-                let Some(insn) = isa.decode(&bytes[at..], encoding.address(address)) else { break };
+                let Some(Inst { insn, .. }) = isa.decode(&bytes[at..], encoding.at(address)) else { break };
                 if let Flow::Direct { target, .. } = insn.flow
                     && let Some(&to) = entries.get(&kernel.linked.machine.first_byte(target))
                     && to != from

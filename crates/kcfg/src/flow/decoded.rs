@@ -105,7 +105,7 @@ impl Part {
         let all = &mut self.instructions;
         let known = graph.for_each_instruction(node, &mut self.effects, |instruction, effects| {
             let own = &effects[start..];
-            let read = isa.reads(instruction.bytes, instruction.address);
+            let read = isa.reads(&instruction.inst);
             let says_so =
                 |effect: &Effect| effect.memory_read().next().is_some() || effect.memory_written().is_some();
             let calls = own.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }));

@@ -101,8 +101,8 @@ impl DataUses {
 
     /// Records the references of an instruction, and the constants of its own object that it loads.
     fn note(&mut self, graph: &Graph, node: NodeId, instruction: &Instruction, constants: &Constants) {
-        let end = instruction.offset + instruction.bytes.len() as u32;
-        let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
+        let end = instruction.offset + instruction.inst.bytes.len() as u32;
+        let operand = graph.isa().memory_operand(&instruction.inst);
         let own = |reference: &&Ref| (instruction.offset..end).contains(&reference.offset);
         for reference in graph.refs_of(node).iter().filter(own) {
             let field = (reference.offset - instruction.offset) as u8;
@@ -196,7 +196,7 @@ fn referred_data(graph: &Graph, node: NodeId) -> impl Iterator<Item = NodeId> {
 
 /// Whether a field of an instruction is only the address of a load.
 fn only_loads(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
-    let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
+    let operand = graph.isa().memory_operand(&instruction.inst);
     let Some(operand) = operand.filter(|operand| operand.displacement_offset == Some(field)) else {
         return false;
     };
@@ -215,9 +215,9 @@ fn only_loads(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
 
 /// Whether a field of an instruction is the address of a store, and the instruction does nothing else.
 fn only_stores(graph: &Graph, instruction: &Instruction, field: u8) -> bool {
-    let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
+    let operand = graph.isa().memory_operand(&instruction.inst);
     let is_operand = operand.is_some_and(|operand| operand.displacement_offset == Some(field));
-    is_operand && graph.isa().only_stores(instruction.bytes, instruction.address)
+    is_operand && graph.isa().only_stores(&instruction.inst)
 }
 
 fn is_writable(graph: &Graph, node: NodeId) -> bool {

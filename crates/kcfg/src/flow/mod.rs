@@ -448,8 +448,8 @@ impl<'g> GraphProgram<'g> {
     fn ways_on_condition(&self, block: BlockIndex, next: Option<NodeId>) -> Option<SmallVec<[Way; 2]>> {
         let node = self.nodes[block.get()];
         let (condition, _) = self.decoded.on_condition(block.get())?;
-        let (_, _, last) = self.graph.decode(node).last()??;
-        let way = match last.flow {
+        let last = self.graph.decode(node).last()??;
+        let way = match last.insn.flow {
             Flow::Return => Way { condition: None, callee: None, then: Then::Caller },
             Flow::Direct { .. } => self.call(block, self.graph.callee(node)?, self.next(block, next)),
             _ => return None,

@@ -108,11 +108,10 @@ impl<'g> Editor<'g> {
         self.set_contents(chunk, Contents { bytes: vec![0; size as usize], refs });
         self.graph.tables[table.get()].range = 0..size;
         let (isa, encoding) = (self.graph.isa(), self.graph.encoding(jump));
-        let last = self.graph.decode(jump).flatten().last();
+        let last = self.graph.decode(jump).flatten().last().map(|inst| inst.at.address as usize);
         let (mut bytes, refs) = (self.graph.bytes_of(jump).to_vec(), self.graph.refs_of(jump).to_vec());
-        if let Some((at, _, _)) = last {
-            let changed =
-                isa.set_distance_table(&mut bytes[at as usize..], encoding.address(at.into()), WIDTH);
+        if let Some(at) = last {
+            let changed = isa.set_distance_table(&mut bytes[at..], encoding, WIDTH);
             debug_assert!(changed && narrow < WIDTH, "the block jumps through a table of bytes");
         }
         self.set_contents(jump, Contents { bytes, refs });

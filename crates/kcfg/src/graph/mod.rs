@@ -312,8 +312,8 @@ impl Graph {
             return false;
         }
         let bytes = self.bytes_of(id).get(reference.offset as usize..).unwrap_or_default();
-        let address = self.encoding(id).address(reference.offset.into());
-        self.isa().literal(bytes, address).is_some_and(|literal| literal.read.is_some())
+        let inst = self.isa().decode(bytes, self.encoding(id).at(reference.offset.into()));
+        inst.and_then(|inst| self.isa().literal(&inst)).is_some_and(|literal| literal.read.is_some())
     }
 
     /// Returns the encoding of a block's instructions; for other nodes, the machine's first encoding.

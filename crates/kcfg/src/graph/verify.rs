@@ -268,9 +268,9 @@ impl Verifier<'_> {
 fn instruction_starts(graph: &Graph, id: NodeId) -> Option<(Vec<u32>, Option<Flow>)> {
     let (mut starts, mut last) = (Vec::new(), None);
     for step in graph.decode(id) {
-        let (at, _, insn) = step?;
-        starts.push(at);
-        last = Some(insn.flow);
+        let inst = step?;
+        starts.push(inst.at.address as u32);
+        last = Some(inst.insn.flow);
     }
     Some((starts, last))
 }

@@ -219,9 +219,8 @@ impl CodeSection {
             let offset = reloc.offset as u32;
             let Some(span) = self.span_containing(offset) else { continue };
             let constant = self.insn_containing(offset).is_some_and(|placed| {
-                let bytes = &section.data[placed.offset as usize..placed.end() as usize];
                 let at = (offset - placed.offset) as u8;
-                isa.is_constant(bytes, placed.address(), at, reloc.width, reloc.class)
+                isa.is_constant(&placed.inst(isa, &section.data), at, reloc.width, reloc.class)
             });
             let literal = self.data_containing(offset).is_some_and(|part| {
                 matches!(part.kind, DataKind::Literals(_)) && reloc.class != RelocClass::Branch

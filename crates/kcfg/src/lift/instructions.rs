@@ -112,8 +112,7 @@ impl Reader<'_> {
                     break;
                 }
                 let before = insns.len();
-                let end =
-                    self.isa.length(&self.data[at as usize..piece.end as usize], encoding.address(at.into()));
+                let end = self.isa.length(&self.data[at as usize..piece.end as usize], encoding);
                 let end = end.map_or(piece.end, |len| at + len as u32);
                 match self.read_piece(at, end, encoding, insns) {
                     Decoded::Plain => {}
@@ -167,21 +166,21 @@ impl Reader<'_> {
         let mut at = start;
         while at < end {
             let bytes = &self.data[at as usize..end as usize];
-            let address = encoding.address(at.into());
             let predicate = conditions.pop_front();
-            let address = predicate.map_or(address, |condition| kisa::arm::predicated(address, condition));
-            let Some(insn) = reader.decode(at as usize, address) else {
-                let Some(len) = self.isa.length(bytes, address) else { return Decoded::Not };
+            let place = encoding.at(at.into()).on(predicate);
+            let Some(inst) = reader.decode(at as usize, place) else {
+                let Some(len) = self.isa.length(bytes, encoding) else { return Decoded::Not };
                 decoded = Decoded::Odd("an unsupported instruction");
                 at += len as u32;
                 continue;
             };
+            let insn = inst.insn;
             let puts = insn.predicates.conditions();
             if !puts.is_empty() {
                 conditions.extend(puts);
             }
             let jumps = matches!(insn.flow, Flow::Direct { branch, .. } if branch.kind != BranchKind::Call);
-            if !self.isa.can_move(bytes, address) {
+            if !self.isa.can_move(&inst) {
                 decoded = Decoded::Odd("a branch or an address that compilers do not emit");
             } else if predicate.is_some() && (jumps || insn.flow != Flow::Next && !conditions.is_empty()) {
                 decoded = Decoded::Odd("a jump on the condition of another instruction");
@@ -234,7 +233,7 @@ impl Reader<'_> {
         }
         if !is_data_end(data, start) {
             let is_padding = |placed: &PlacedInsn| {
-                let nop = self.isa.padding_len(bytes_of(*placed), placed.address());
+                let nop = self.isa.padding_len(bytes_of(*placed), placed.encoding);
                 nop == Some(usize::from(placed.insn.len)) && !inside.targets.contains(&placed.offset)
             };
             let mut first_nop = start;
@@ -268,7 +267,7 @@ impl Reader<'_> {
     /// jumps through one.
     fn table_at(&self, at: u32, insns: &[PlacedInsn]) -> Option<u8> {
         let jump = ending_at(insns, at)?;
-        self.isa.distance_table(&self.data[jump.offset as usize..jump.end() as usize], jump.address())
+        self.isa.distance_table(&jump.inst(self.isa, self.data))
     }
 
     /// Returns the slots of a table of distances at the start of `range`. It ends at the target of a slot or a branch,
@@ -315,12 +314,12 @@ impl Inside {
     }
 
     fn add(&mut self, reader: &Reader<'_>, insns: &[PlacedInsn]) {
+        let has_literals = reader.isa.machine().target().has_literals;
         for placed in insns {
             if let Some(target) = placed.encoded_target(reader.relocs) {
                 self.targets.push(target);
             }
-            let bytes = &reader.data[placed.offset as usize..placed.end() as usize];
-            if let Some(literal) = reader.isa.literal(bytes, placed.address()) {
+            if has_literals && let Some(literal) = reader.isa.literal(&placed.inst(reader.isa, reader.data)) {
                 self.literals.push((placed.offset, literal));
             }
         }

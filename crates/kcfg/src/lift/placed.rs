@@ -1,7 +1,7 @@
 //! Instructions at their places in a section.
 
 use kelf::{Reloc, RelocClass};
-use kisa::{BranchKind, Encoding, Flow, Insn};
+use kisa::{BranchKind, Encoding, Flow, Insn, Inst, Isa};
 
 /// An instruction and its offset in the section.
 #[derive(Clone, Copy)]
@@ -20,10 +20,10 @@ impl PlacedInsn {
         self.offset + u32::from(self.insn.len)
     }
 
-    /// Returns the offset as an address that also carries its encoding and condition.
-    pub fn address(&self) -> u64 {
-        let address = self.encoding.address(self.offset.into());
-        self.predicate.map_or(address, |condition| kisa::arm::predicated(address, condition))
+    /// Returns the instruction as a value; `data` is the section's.
+    pub fn inst<'d>(&self, isa: &dyn Isa, data: &'d [u8]) -> Inst<'d> {
+        let bytes = &data[self.offset as usize..self.end() as usize];
+        isa.decode(bytes, self.encoding.at(self.offset.into()).on(self.predicate)).expect("decoded before")
     }
 
     /// Whether another instruction makes it conditional.

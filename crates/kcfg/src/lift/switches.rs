@@ -49,7 +49,7 @@ fn find_table(graph: &Graph, node: NodeId, bound: u64) -> Option<JumpTable> {
     let word = i64::from(graph.machine.word_size());
     let NodeKind::Block(block) = &graph.node(node).kind else { return None };
     let jump = graph.instructions(node)?.pop()?;
-    let field = graph.isa().memory_operand(jump.bytes, jump.address)?.displacement_offset?;
+    let field = graph.isa().memory_operand(&jump.inst)?.displacement_offset?;
     let at_field = |base: &&Ref| base.offset == jump.offset + u32::from(field);
     let base =
         graph.refs_of(node).last().filter(at_field).filter(|base| base.class == RelocClass::Absolute)?;

@@ -224,8 +224,7 @@ impl Part<'_> {
         let mut bytes = graph.bytes_of(load.node)[start..start + usize::from(load.width)].to_vec();
         let place = u64::from(self.offsets[load.node.get()] + load.offset + by);
         let target = i64::from(literal) + load.inside;
-        target >= 0
-            && self.isa.set_literal(&mut bytes, graph.encoding(load.node).address(place), target as u64)
+        target >= 0 && self.isa.set_literal(&mut bytes, graph.encoding(load.node).at(place), target as u64)
     }
 
     /// Finds or schedules an equal literal within reach of node `i`.
@@ -289,10 +288,8 @@ impl Part<'_> {
         let isa = graph.isa();
         let jump = u32::from(isa.longest_form(isa.jump(graph.encoding(node))).len);
         let instructions: Vec<_> = graph.decode(node).flatten().collect();
-        let places = instructions
-            .windows(2)
-            .filter(|pair| pair[1].1 == graph.encoding(node).address(pair[1].0.into()));
-        let mut places = places.map(|pair| pair[1].0).filter(|&at| at > load.offset);
+        let places = instructions.iter().skip(1).filter(|inst| inst.at.condition.is_none());
+        let mut places = places.map(|inst| inst.at.address as u32).filter(|&at| at > load.offset);
         let reaches = |&at: &u32| {
             let copy = self.nodes[i].offset + at + jump + MARGIN;
             self.reaches(load, copy.next_multiple_of(align))

@@ -13,7 +13,7 @@ use crate::index::NodeId;
 use crate::instructions::decode;
 use crate::mapping::{Content, Mapping};
 use kelf::RelocClass;
-use kisa::{Branch, Encoding, Flow};
+use kisa::{At, Branch, Encoding, Flow};
 
 /// The size in bytes of unidentified data among instructions.
 const WORD: usize = 4;
@@ -64,44 +64,43 @@ impl Printer<'_> {
         let mut at = range.start;
         while at < range.end {
             let from = at;
-            for (start, address, insn) in decode(isa, &bytes[from..], encoding).map_while(|step| step) {
-                at = from + start as usize;
-                let (own, rest) = (at..at + usize::from(insn.len), &bytes[at..]);
-                lines.push(self.instruction(id, own.clone(), address.wrapping_add(origin + from as u64)));
-                if isa.padding_len(rest, address).is_none() {
-                    unit = match isa.distance_table(rest, address) {
+            for inst in decode(isa, &bytes[from..], encoding).map_while(|step| step) {
+                at = from + inst.at.address as usize;
+                let own = at..at + inst.bytes.len();
+                lines.push(self.instruction(id, own.clone(), inst.at.moved_to(origin + at as u64)));
+                if isa.padding_len(inst.bytes, encoding).is_none() {
+                    unit = match isa.distance_table(&inst) {
                         Some(width) => usize::from(width),
-                        None if insn.flow == Flow::Next => isa.unit(encoding),
+                        None if inst.insn.flow == Flow::Next => isa.unit(encoding),
                         None => WORD,
                     };
                 }
                 at = own.end;
             }
             if at < range.end {
-                let address = encoding.address(origin + at as u64);
-                let Some(length) = isa.length(&bytes[at..], address) else {
+                let Some(length) = isa.length(&bytes[at..], encoding) else {
                     lines.push("(bad)".to_owned());
                     break;
                 };
-                lines.push(self.instruction(id, at..at + length, address));
+                lines.push(self.instruction(id, at..at + length, encoding.at(origin + at as u64)));
                 at += length;
             }
         }
         unit
     }
 
-    /// Returns the text of the instruction in a range of a node's bytes. `address` gives its place in its section, and
-    /// its encoding.
-    fn instruction(&self, id: NodeId, range: Range<usize>, address: u64) -> String {
+    /// Returns the text of the instruction in a range of a node's bytes, at its place in its section.
+    fn instruction(&self, id: NodeId, range: Range<usize>, at: At) -> String {
         let isa = self.graph.isa();
         let bytes = &self.graph.bytes_of(id)[range.clone()];
-        let by_table =
-            isa.distance_table(bytes, address).is_some() || isa.address_table(bytes, address).is_some();
-        let place = match isa.decode(bytes, address).map(|insn| insn.flow) {
-            Some(Flow::Direct { target, .. }) => Some(self.graph.machine.first_byte(target)),
+        let inst = isa.decode(bytes, at);
+        let by_table = inst
+            .is_some_and(|inst| isa.distance_table(&inst).is_some() || isa.address_table(&inst).is_some());
+        let place = inst.and_then(|inst| match inst.insn.flow {
+            Flow::Direct { target, .. } => Some(self.graph.machine.first_byte(target)),
             _ if by_table => None,
-            _ => isa.literal(bytes, address).map(|literal| literal.target),
-        };
+            _ => isa.literal(&inst).map(|literal| literal.target),
+        });
         let refs = self.refs_in(id, range);
         let mut names = refs.iter().map(|reference| self.name_of_target(reference.target, reference.addend));
         // Code that a pass has made is not at the distances that its bytes encode.
@@ -111,7 +110,7 @@ impl Printer<'_> {
             None if near => names.next(),
             None => None,
         };
-        let mut line = isa.format(bytes, address);
+        let mut line = isa.format(bytes, at);
         if let Some(name) = name {
             line = format!("{} {name}", before_place(&line));
         }
@@ -193,7 +192,7 @@ impl Printer<'_> {
             let (least, greatest) = form.reach;
             isa.encode_branch(branch, *form, 0.clamp(least, greatest), &mut bytes);
         }
-        format!("{} {name}", before_place(&isa.format(&bytes, encoding.address(0))))
+        format!("{} {name}", before_place(&isa.format(&bytes, encoding.at(0))))
     }
 }
 

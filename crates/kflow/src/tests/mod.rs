@@ -7,7 +7,7 @@ use std::hash::Hash;
 
 use kisa::x86::I386;
 use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDX, ESI, ESP};
-use kisa::{Condition, Effect, Isa, Reg, Rewritable, Value};
+use kisa::{Condition, Effect, Encoding, Isa, Reg, Rewritable, Value};
 
 use super::constants::ConstantMemory;
 use super::*;
@@ -84,15 +84,16 @@ impl Program for Test {
         let mut bytes = self.blocks[block.get()].code;
         while !bytes.is_empty() {
             let mut effects = Vec::new();
-            I386.relocated_effects(bytes, 0, &[], &mut effects);
-            let read = I386.reads(bytes, 0);
+            let inst = I386.decode(bytes, Encoding::Main.at(0)).unwrap();
+            I386.relocated_effects(&inst, &[], &mut effects);
+            let read = I386.reads(&inst);
             let says_so =
                 |effect: &Effect| effect.memory_read().next().is_some() || effect.memory_written().is_some();
             let unseen = effects.contains(&Effect::Escape(Value::Unknown))
                 || read.memory && !effects.iter().any(says_so);
             let reads = read.registers | if read.flags { FLAGS } else { 0 };
             f(Instruction { effects: &effects, reads, reads_unseen: unseen });
-            bytes = &bytes[usize::from(I386.decode(bytes, 0).unwrap().len)..];
+            bytes = &bytes[inst.bytes.len()..];
         }
     }
 

@@ -2,7 +2,7 @@
 
 use kisa::x86::I386;
 use kisa::x86::registers::{EAX, EBX, ECX, EDX, ESI, ESP};
-use kisa::{Condition, Isa, Reg, RelocatedField, Rewritable, Symbol};
+use kisa::{Condition, Encoding, Isa, Reg, RelocatedField, Rewritable, Symbol};
 
 use super::*;
 
@@ -22,7 +22,7 @@ impl Machine {
     /// Runs instructions, none of which has a relocated field.
     fn run(&mut self, mut bytes: &[u8]) -> &mut Machine {
         while !bytes.is_empty() {
-            let length = usize::from(I386.decode(bytes, 0).unwrap().len);
+            let length = I386.decode(bytes, Encoding::Main.at(0)).unwrap().bytes.len();
             self.run_one(&bytes[..length], &[]);
             bytes = &bytes[length..];
         }
@@ -31,7 +31,7 @@ impl Machine {
 
     fn run_one(&mut self, bytes: &[u8], fields: &[RelocatedField]) -> &mut Machine {
         let mut effects = Vec::new();
-        I386.relocated_effects(bytes, 0, fields, &mut effects);
+        I386.relocated_effects(&I386.decode(bytes, Encoding::Main.at(0)).unwrap(), fields, &mut effects);
         self.number += 1;
         self.state.apply(&mut self.names, Site { block: 0, number: self.number }, &effects);
         self
@@ -188,7 +188,8 @@ fn what_is_made_anew_is_another_unknown() {
     let mut machine = Machine::new(false);
     let at = Site { block: 1, number: 0 };
     let mut effects = Vec::new();
-    I386.relocated_effects(b"\x8b\x06", 0, &[], &mut effects); // mov (%esi),%eax
+    let load = I386.decode(b"\x8b\x06", Encoding::Main.at(0)).unwrap(); // mov (%esi),%eax
+    I386.relocated_effects(&load, &[], &mut effects);
     machine.state.apply(&mut machine.names, at, &effects);
     // mov %eax,%ecx; cmp $3,%eax; then memory changes, and the load runs once more.
     machine.run(b"\x89\xc1\x83\xf8\x03").assume(Condition::Below).run(b"\x89\x0b");

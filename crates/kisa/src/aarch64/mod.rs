@@ -17,9 +17,10 @@ mod word;
 
 use kelf::Machine;
 
-use super::{Effect, Insn, Isa, MemoryOperand, Reader, Reg};
+use super::{At, Effect, Inst, Isa, MemoryOperand, Reader, Reg};
+use crate::instruction::Decoded;
 use crate::reading::PlainReader;
-use word::Word;
+pub(crate) use word::Word;
 
 /// A 64-bit ARM processor in its 64-bit state.
 pub struct Aarch64;
@@ -29,26 +30,26 @@ impl Isa for Aarch64 {
         Machine::Aarch64
     }
 
-    fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn> {
-        Word::read(bytes).map(|word| decode::decode(word, address))
+    fn decode<'b>(&self, bytes: &'b [u8], at: At) -> Option<Inst<'b>> {
+        let word = Word::read(bytes)?;
+        let insn = decode::decode(word, at.address);
+        Some(Inst { bytes: &bytes[..usize::from(insn.len)], at, insn, decoded: Decoded::Aarch64(word) })
     }
 
-    fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
-        if let Some(word) = Word::read(bytes) {
-            semantics::effects(word, address, out);
-        }
+    fn effects(&self, inst: &Inst<'_>, out: &mut Vec<Effect>) {
+        semantics::effects(inst.aarch64(), inst.at.address, out);
     }
 
-    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
-        let access = memory::Access::of(Word::read(bytes)?, address)?;
+    fn memory_operand(&self, inst: &Inst<'_>) -> Option<MemoryOperand> {
+        let access = memory::Access::of(inst.aarch64(), inst.at.address)?;
         Some(MemoryOperand { address: access.address, width: access.size, displacement_offset: None })
     }
 
-    fn registers_read(&self, bytes: &[u8], _address: u64) -> u64 {
-        Word::read(bytes).map_or(u64::MAX, semantics::registers_read)
+    fn registers_read(&self, inst: &Inst<'_>) -> u64 {
+        semantics::registers_read(inst.aarch64())
     }
 
-    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {
+    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader<'b> + 'b> {
         Box::new(PlainReader { isa: self, bytes })
     }
 

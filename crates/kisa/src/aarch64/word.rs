@@ -6,7 +6,7 @@ use super::registers::SP;
 
 /// An instruction.
 #[derive(Clone, Copy)]
-pub(super) struct Word(pub(super) u32);
+pub(crate) struct Word(pub(super) u32);
 
 impl Word {
     pub(super) fn read(bytes: &[u8]) -> Option<Word> {

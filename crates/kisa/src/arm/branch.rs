@@ -247,11 +247,12 @@ mod tests {
                     assert_eq!(bytes.len(), usize::from(form.len));
                     let encoding = if is_main(branch) { Encoding::Main } else { Encoding::Thumb };
                     let base = 0x4000_0000u64;
-                    let insn = Arm.decode(&bytes, encoding.address(base)).unwrap();
-                    let target = encoding.address((base as i64 + i64::from(form.len) + displacement) as u64);
+                    let insn = Arm.decode(&bytes, encoding.at(base)).unwrap().insn;
+                    let target = (base as i64 + i64::from(form.len) + displacement) as u64;
+                    let target = encoding.at(target).pointer();
                     if form.len == 6 {
                         // The inverse over a jump.
-                        let jump = Arm.decode(&bytes[2..], encoding.address(base + 2)).unwrap();
+                        let jump = Arm.decode(&bytes[2..], encoding.at(base + 2)).unwrap().insn;
                         let (over, to) = (direct(insn.flow), direct(jump.flow));
                         assert_eq!(Some(over.0), inverse(branch));
                         assert_eq!((over.1, to), ((base + 6) | 1, (self::jump(encoding), target)));

@@ -122,9 +122,9 @@ mod tests {
     fn effects(encoding: Encoding, bytes: &[u8]) -> Vec<Effect> {
         let (mut at, mut effects) = (0, Vec::new());
         while at < bytes.len() {
-            let address = encoding.address(at as u64);
-            Arm.effects(&bytes[at..], address, &mut effects);
-            at += usize::from(Arm.decode(&bytes[at..], address).expect("an instruction").len);
+            let inst = Arm.decode(&bytes[at..], encoding.at(at as u64)).expect("an instruction");
+            Arm.effects(&inst, &mut effects);
+            at += inst.bytes.len();
         }
         effects
     }

@@ -5,7 +5,7 @@
 
 use super::number::{rotated, rotated_number, spread, spread_number};
 use super::op::{bit, field};
-use crate::{Encoding, Literal};
+use crate::{At, Encoding, Literal};
 
 /// The encoding of the distance.
 #[derive(Clone, Copy)]
@@ -100,14 +100,14 @@ fn find(bytes: &[u8], encoding: Encoding) -> Option<(u32, &'static Form, bool)> 
 }
 
 /// Returns the base of the distance.
-fn base(encoding: Encoding, address: u64) -> i64 {
-    let ahead = if encoding == Encoding::Main { 8 } else { 4 };
-    i64::from(((address as u32 & !1).wrapping_add(ahead)) & !3)
+fn base(at: At) -> i64 {
+    let ahead = if at.encoding == Encoding::Main { 8 } else { 4 };
+    i64::from((at.address as u32).wrapping_add(ahead) & !3)
 }
 
 /// See [`crate::Rewritable::literal`].
-pub(super) fn literal(bytes: &[u8], encoding: Encoding, address: u64) -> Option<Literal> {
-    let (word, form, _) = find(bytes, encoding)?;
+pub(super) fn literal(bytes: &[u8], at: At) -> Option<Literal> {
+    let (word, form, _) = find(bytes, at.encoding)?;
     let signed = |forward: bool, size: u32| if forward { i64::from(size) } else { -i64::from(size) };
     let distance = match form.distance {
         Words => i64::from(field(word, 0, 8) * 4),
@@ -117,14 +117,14 @@ pub(super) fn literal(bytes: &[u8], encoding: Encoding, address: u64) -> Option<
         Spread12 => signed(!bit(word, 23), spread_number(word)),
         Rotated => signed(bit(word, 23), rotated_number(word)),
     };
-    let target = u64::try_from(base(encoding, address) + distance).ok()?;
+    let target = u64::try_from(base(at) + distance).ok()?;
     Some(Literal { target, read: form.read })
 }
 
 /// See [`crate::Rewritable::set_literal`].
-pub(super) fn set(bytes: &mut [u8], encoding: Encoding, address: u64, target: u64) -> bool {
-    let Some((word, form, wide)) = find(bytes, encoding) else { return false };
-    let distance = target as i64 - base(encoding, address);
+pub(super) fn set(bytes: &mut [u8], at: At, target: u64) -> bool {
+    let Some((word, form, wide)) = find(bytes, at.encoding) else { return false };
+    let distance = target as i64 - base(at);
     let (forward, size) = (distance >= 0, distance.unsigned_abs() as u32);
     let with = |value: u32| word & !form.distance.mask() | value;
     let up = u32::from(forward) << 23;
@@ -144,7 +144,7 @@ pub(super) fn set(bytes: &mut [u8], encoding: Encoding, address: u64, target: u6
         }
         _ => return false,
     };
-    write(bytes, changed, encoding, wide);
+    write(bytes, changed, at.encoding, wide);
     true
 }
 
@@ -190,20 +190,20 @@ mod tests {
             (&[0x08, 0x00, 0x4f, 0xe2], 0x100, 0x100, None),    // sub r0, pc, #8
         ];
         for (encoding, cases) in [(Encoding::Thumb, thumb), (Encoding::Main, main)] {
-            for &(bytes, at, target, read) in cases {
-                let address = encoding.address(at);
-                let found = literal(bytes, encoding, address);
+            for &(bytes, address, target, read) in cases {
+                let at = encoding.at(address);
+                let found = literal(bytes, at);
                 assert_eq!(found, Some(Literal { target, read }), "{bytes:x?}");
                 let mut changed = bytes.to_vec();
                 for to in [target, target + 4, target + 8] {
-                    assert!(set(&mut changed, encoding, address, to), "{bytes:x?}");
-                    assert_eq!(literal(&changed, encoding, address).unwrap().target, to, "{bytes:x?}");
+                    assert!(set(&mut changed, at, to), "{bytes:x?}");
+                    assert_eq!(literal(&changed, at).unwrap().target, to, "{bytes:x?}");
                 }
-                assert!(!set(&mut changed, encoding, address, target + 0x1_0003), "{bytes:x?}");
-                assert!(set(&mut changed, encoding, address, target));
+                assert!(!set(&mut changed, at, target + 0x1_0003), "{bytes:x?}");
+                assert!(set(&mut changed, at, target));
                 assert_eq!(changed, bytes);
                 let (mut one, mut other) = (changed.clone(), changed);
-                assert!(set(&mut other, encoding, address, target + 4));
+                assert!(set(&mut other, at, target + 4));
                 clear(&mut one, encoding);
                 clear(&mut other, encoding);
                 assert_eq!(one, other, "{bytes:x?}");
@@ -215,11 +215,11 @@ mod tests {
     fn other_instructions_have_none() {
         // add r0, pc; ldr r0, [r1, #8]; bx lr; add r0, r1, #8
         for bytes in [&[0x78, 0x44][..], &[0x88, 0x68], &[0x70, 0x47], &[0x01, 0xf2, 0x08, 0x00]] {
-            assert_eq!(literal(bytes, Encoding::Thumb, 1), None);
+            assert_eq!(literal(bytes, Encoding::Thumb.at(0)), None);
         }
         // ldr pc, [pc, r0, lsl #2]; the same bits with condition 15 are `pld`
         for word in [0xe79f_f100u32, 0xf55f_f008] {
-            assert_eq!(literal(&word.to_le_bytes(), Encoding::Main, 0), None);
+            assert_eq!(literal(&word.to_le_bytes(), Encoding::Main.at(0)), None);
         }
     }
 }

@@ -1,9 +1,8 @@
 /*!
 32-bit ARM in its two encodings, A32 and T32 (Thumb), decoded by hand.
 
-The address of an instruction selects its encoding: bit 0 is set for Thumb code, as in ELF and in the branch
-instructions. A Thumb instruction does not show that a preceding `it` makes it conditional; a caller that has seen the
-`it` adds the condition to the address by [`predicated`].
+A Thumb instruction does not show that a preceding `it` makes it conditional; a caller that has seen the `it` states the
+condition ([`At::on`]).
 
 Both encodings are decoded into the same small set of operations (`op`), which `semantics` turns into effects. An
 instruction that is not distinguished within its class clobbers every register that can be a destination in that class.
@@ -24,35 +23,26 @@ mod t32;
 
 use kelf::Machine;
 
-use super::{Effect, Encoding, Explained, Insn, Isa, MemoryOperand, Reader, Reg};
+use super::{At, Effect, Encoding, Inst, Isa, MemoryOperand, Reader, Reg};
+use crate::instruction;
 use crate::reading::PlainReader;
-use op::Decoded;
+pub(crate) use op::Decoded;
 pub(super) use op::condition;
 
 /// A 32-bit ARM processor.
 pub struct Arm;
 
-/// Returns the address of a Thumb instruction to which `it` applies a condition.
-pub fn predicated(address: u64, condition: u8) -> u64 {
-    address | (u64::from(condition) + 1) << 32
-}
-
-/// Returns the condition that `it` applies to the instruction, from its address.
-fn predicate(address: u64) -> Option<u8> {
-    (address >> 32).checked_sub(1).map(|condition| condition as u8)
-}
-
-/// Returns the encoding of the instruction, from its address.
-fn encoding(address: u64) -> Encoding {
-    if address & 1 == 0 { Encoding::Main } else { Encoding::Thumb }
-}
-
-fn decode(bytes: &[u8], address: u64) -> Option<Decoded> {
-    let at = address as u32;
-    match at & 1 {
-        0 => a32::decode(u32::from_le_bytes(*bytes.first_chunk()?), at),
-        _ => t32::decode(bytes, at & !1, predicate(address)),
+fn decode(bytes: &[u8], at: At) -> Option<Decoded> {
+    let address = at.address as u32;
+    match at.encoding {
+        Encoding::Main => a32::decode(u32::from_le_bytes(*bytes.first_chunk()?), address),
+        Encoding::Thumb => t32::decode(bytes, address, at.condition),
     }
+}
+
+/// Returns the address of an instruction as its own operands have it: with bit 0 set in Thumb code.
+fn own(at: At) -> u32 {
+    at.pointer() as u32
 }
 
 impl Isa for Arm {
@@ -60,32 +50,30 @@ impl Isa for Arm {
         Machine::Arm
     }
 
-    fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn> {
-        decode(bytes, address).map(|decoded| semantics::instruction(&decoded, encoding(address)))
+    fn decode<'b>(&self, bytes: &'b [u8], at: At) -> Option<Inst<'b>> {
+        let decoded = decode(bytes, at)?;
+        let insn = semantics::instruction(&decoded, at.encoding);
+        Some(Inst {
+            bytes: &bytes[..usize::from(insn.len)],
+            at,
+            insn,
+            decoded: instruction::Decoded::Arm(decoded),
+        })
     }
 
-    fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
-        if let Some(decoded) = decode(bytes, address) {
-            semantics::effects(&decoded, address as u32, out);
-        }
+    fn effects(&self, inst: &Inst<'_>, out: &mut Vec<Effect>) {
+        semantics::effects(inst.arm(), own(inst.at), out);
     }
 
-    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
-        semantics::memory_operand(&decode(bytes, address)?, address as u32)
+    fn memory_operand(&self, inst: &Inst<'_>) -> Option<MemoryOperand> {
+        semantics::memory_operand(inst.arm(), own(inst.at))
     }
 
-    fn registers_read(&self, bytes: &[u8], address: u64) -> u64 {
-        decode(bytes, address).map_or(u64::MAX, |decoded| semantics::registers_read(&decoded))
+    fn registers_read(&self, inst: &Inst<'_>) -> u64 {
+        semantics::registers_read(inst.arm())
     }
 
-    fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
-        let decoded = decode(bytes, address)?;
-        semantics::effects(&decoded, address as u32, out);
-        let operand = semantics::memory_operand(&decoded, address as u32);
-        Some(Explained { insn: semantics::instruction(&decoded, encoding(address)), operand })
-    }
-
-    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {
+    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader<'b> + 'b> {
         Box::new(PlainReader { isa: self, bytes })
     }
 
@@ -99,6 +87,10 @@ mod tests {
     use super::*;
     use crate::{Flow, Rewritable};
 
+    fn main(bytes: &[u8]) -> Inst<'_> {
+        Arm.decode(bytes, Encoding::Main.at(0)).unwrap()
+    }
+
     /// `hvc` and `smc` return with other registers and flags, except for the stack pointer.
     #[test]
     fn calls_of_firmware_change_registers() {
@@ -109,14 +101,14 @@ mod tests {
             (Encoding::Thumb, &[0xf0, 0xf7, 0x00, 0x80]),
         ];
         for (encoding, bytes) in cases {
-            let address = encoding.address(0);
-            assert_eq!(Arm.decode(bytes, address).map(|insn| insn.flow), Some(Flow::Next), "{bytes:x?}");
+            let inst = Arm.decode(bytes, encoding.at(0)).unwrap();
+            assert_eq!(inst.insn.flow, Flow::Next, "{bytes:x?}");
             let mut effects = Vec::new();
-            Arm.effects(bytes, address, &mut effects);
+            Arm.effects(&inst, &mut effects);
             let written = effects.iter().fold(0, |set, effect| set | effect.registers_written());
             assert_eq!(written, 0x5fff, "{bytes:x?}");
             assert!(effects.contains(&Effect::ClobberFlags), "{bytes:x?}");
-            let reads = Arm.reads(bytes, address);
+            let reads = Arm.reads(&inst);
             assert_eq!((reads.registers, reads.flags), (0x7fff, true), "{bytes:x?}");
         }
     }
@@ -125,7 +117,7 @@ mod tests {
     #[test]
     fn instructions_of_the_kernel() {
         let decode =
-            |encoding: Encoding, bytes: &[u8]| Arm.decode(bytes, encoding.address(0)).map(|insn| insn.flow);
+            |encoding: Encoding, bytes: &[u8]| Arm.decode(bytes, encoding.at(0)).map(|inst| inst.insn.flow);
         assert_eq!(decode(Encoding::Main, &[0x80, 0x00, 0x0c, 0xf1]), Some(Flow::Next));
         assert_eq!(decode(Encoding::Thumb, &[0x72, 0xb6]), Some(Flow::Next));
         assert_eq!(decode(Encoding::Thumb, &[0xf0, 0xf7, 0x03, 0xa0]), Some(Flow::Trap));
@@ -140,10 +132,10 @@ mod tests {
         // push {fp, ip, lr, pc}; push {r4, pc}; stmdb sp, {fp, ip, lr, pc}
         let (frame, other, kept): (&[u8], &[u8], &[u8]) =
             (&[0x00, 0xd8, 0x2d, 0xe9], &[0x10, 0x80, 0x2d, 0xe9], &[0x00, 0xd8, 0x0d, 0xe9]);
-        assert!(Arm.can_move(frame, 0) && !Arm.can_move(other, 0) && !Arm.can_move(kept, 0));
+        assert!(Arm.can_move(&main(frame)) && !Arm.can_move(&main(other)) && !Arm.can_move(&main(kept)));
         let last_stored = |bytes: &[u8]| {
             let mut effects = Vec::new();
-            Arm.effects(bytes, 0x100, &mut effects);
+            Arm.effects(&Arm.decode(bytes, Encoding::Main.at(0x100)).unwrap(), &mut effects);
             effects.iter().rev().find_map(|effect| match effect {
                 Effect::Store { value, .. } => Some(*value),
                 _ => None,
@@ -153,25 +145,28 @@ mod tests {
         assert_eq!(last_stored(other), Some(crate::Value::Const(0x108)));
         let (sets, other, leaves): (&[u8], &[u8], &[u8]) =
             (&[0x04, 0xb0, 0x4c, 0xe2], &[0x08, 0xb0, 0x4c, 0xe2], &[0x00, 0xa8, 0x9d, 0xe8]);
-        assert!(!Arm.only_computes(sets, 0) && Arm.only_computes(other, 0));
-        assert_eq!(Arm.reads(leaves, 0).registers, 1 << 13 | 1 << 11);
+        assert!(!Arm.only_computes(&main(sets)) && Arm.only_computes(&main(other)));
+        assert_eq!(Arm.reads(&main(leaves)).registers, 1 << 13 | 1 << 11);
     }
 
     /// No pass may remove an exclusive load, an instruction after an `it`, or one that waits.
     #[test]
     fn what_does_more_than_compute() {
-        let computes = |bytes: &[u8], address: u64| Arm.only_computes(bytes, address);
+        let thumb = Encoding::Thumb.at(0);
+        let computes = |bytes: &[u8], at: At| Arm.only_computes(&Arm.decode(bytes, at).unwrap());
         let (ldr, ldrex, movs): (&[u8], &[u8], &[u8]) =
             (&[0x03, 0x68], &[0x50, 0xe8, 0x00, 0x3f], &[0x01, 0x23]);
-        assert!(computes(ldr, 1) && computes(movs, 1));
-        assert!(!computes(ldrex, 1));
-        assert!(!computes(movs, predicated(1, 0)));
+        assert!(computes(ldr, thumb) && computes(movs, thumb));
+        assert!(!computes(ldrex, thumb));
+        assert!(!computes(movs, thumb.on(Some(0))));
         // ldrex r3, [r0]; ldr pc, [r0]; ldr r3, [r0]
-        assert!(!computes(&[0x9f, 0x3f, 0x90, 0xe1], 0));
-        assert!(!computes(&[0x00, 0xf0, 0x90, 0xe5], 0));
-        assert!(computes(&[0x00, 0x30, 0x90, 0xe5], 0));
+        assert!(!computes(&[0x9f, 0x3f, 0x90, 0xe1], Encoding::Main.at(0)));
+        assert!(!computes(&[0x00, 0xf0, 0x90, 0xe5], Encoding::Main.at(0)));
+        assert!(computes(&[0x00, 0x30, 0x90, 0xe5], Encoding::Main.at(0)));
         // mov r1, r1 in both encodings, which may wait for a coprocessor; mov r1, r2
-        assert!(!computes(&[0x01, 0x10, 0xa0, 0xe1], 0) && !computes(&[0x09, 0x46], 1));
-        assert!(computes(&[0x02, 0x10, 0xa0, 0xe1], 0));
+        assert!(
+            !computes(&[0x01, 0x10, 0xa0, 0xe1], Encoding::Main.at(0)) && !computes(&[0x09, 0x46], thumb)
+        );
+        assert!(computes(&[0x02, 0x10, 0xa0, 0xe1], Encoding::Main.at(0)));
     }
 }

@@ -134,7 +134,7 @@ mod tests {
                         continue;
                     }
                     let mut effects = Vec::new();
-                    Arm.effects(&bytes, encoding.address(0), &mut effects);
+                    Arm.effects(&Arm.decode(&bytes, encoding.at(0)).unwrap(), &mut effects);
                     let set = Effect::Set { dst: Reg(reg), value: Value::Const(number.into()), width: 4 };
                     assert_eq!(effects[0], set, "{bytes:x?}");
                     let sets_flags = bytes.len() == 2;

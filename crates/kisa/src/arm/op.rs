@@ -33,7 +33,8 @@ pub(crate) fn condition(number: u8) -> Condition {
 }
 
 /// A decoded instruction.
-pub(super) struct Decoded {
+#[derive(Clone, Copy)]
+pub(crate) struct Decoded {
     /// Length in bytes.
     pub(super) len: u8,
     /// The machine's number of its condition.
@@ -42,6 +43,7 @@ pub(super) struct Decoded {
 }
 
 /// The operation of an instruction.
+#[derive(Clone, Copy)]
 pub(super) enum Op {
     /// An instruction without effects on what the model knows (hints, barriers).
     Nothing,

@@ -2,14 +2,12 @@
 
 use kelf::RelocClass;
 
-use super::op::{ALWAYS, Data, Decoded, FP, Mode, Offset, Op, PC, Place, Source};
-use super::{
-    Arm, branch, compare, decode, encoding, literal, number, predicate, print, registers, semantics, store,
-};
+use super::op::{ALWAYS, Data, FP, Mode, Offset, Op, PC, Place, Source};
+use super::{Arm, branch, compare, literal, number, own, print, registers, semantics, store};
 use crate::semantics::{Address, Effect, Reg, Value};
 use crate::{
-    AddressField, Branch, BranchForm, BranchRelocation, Condition, Encoding, Exclusive, Literal, Reads,
-    RelocatedField, Rewritable, StoreLayout, StoreOne,
+    AddressField, At, Branch, BranchForm, BranchRelocation, Condition, Encoding, Exclusive, Inst, Isa,
+    Literal, Reads, RelocatedField, Rewritable, StoreLayout, StoreOne,
 };
 
 impl Rewritable for Arm {
@@ -37,8 +35,8 @@ impl Rewritable for Arm {
         branch::nops(encoding, size, out)
     }
 
-    fn padding_len(&self, bytes: &[u8], address: u64) -> Option<usize> {
-        branch::padding_len(encoding(address), bytes)
+    fn padding_len(&self, bytes: &[u8], encoding: Encoding) -> Option<usize> {
+        branch::padding_len(encoding, bytes)
     }
 
     fn condition(&self, branch: Branch) -> Condition {
@@ -49,27 +47,31 @@ impl Rewritable for Arm {
         branch::compared(branch)
     }
 
-    fn can_move(&self, bytes: &[u8], address: u64) -> bool {
-        let decoded = decode(bytes, address);
-        literal_of(decoded.as_ref(), bytes, address).is_some()
-            || decoded.is_some_and(|decoded| !uses_own_address(&decoded, address))
+    fn can_move(&self, inst: &Inst<'_>) -> bool {
+        self.literal(inst).is_some() || !uses_own_address(inst)
     }
 
-    fn literal(&self, bytes: &[u8], address: u64) -> Option<Literal> {
-        literal_of(decode(bytes, address).as_ref(), bytes, address)
+    fn literal(&self, inst: &Inst<'_>) -> Option<Literal> {
+        let behind = |ahead: u8| Some(Literal { target: inst.at.address + u64::from(ahead), read: None });
+        if self.distance_table(inst).is_some() {
+            return behind(inst.insn.len);
+        }
+        if self.address_table(inst) == Some(registers::PC) {
+            return behind(8);
+        }
+        literal::literal(inst.bytes, inst.at)
     }
 
-    fn computes_from_pc(&self, bytes: &[u8], address: u64) -> Option<u64> {
-        let decoded = decode(bytes, address)?;
-        let computes = matches!(decoded.op, Op::Data { .. } | Op::Load { .. } | Op::Store { .. })
-            && literal_of(Some(&decoded), bytes, address).is_none()
-            && uses_own_address(&decoded, address);
-        let ahead = if encoding(address) == Encoding::Thumb { 4 } else { 8 };
-        computes.then_some((address & 0xffff_fffe) + ahead)
+    fn computes_from_pc(&self, inst: &Inst<'_>) -> Option<u64> {
+        let computes = matches!(inst.arm().op, Op::Data { .. } | Op::Load { .. } | Op::Store { .. })
+            && self.literal(inst).is_none()
+            && uses_own_address(inst);
+        let ahead = if inst.at.encoding == Encoding::Thumb { 4 } else { 8 };
+        computes.then_some(inst.at.address + ahead)
     }
 
-    fn half_of_number(&self, bytes: &[u8], address: u64) -> Option<(Reg, u16, bool)> {
-        match decode(bytes, address)?.op {
+    fn half_of_number(&self, inst: &Inst<'_>) -> Option<(Reg, u16, bool)> {
+        match inst.arm().op {
             Op::MoveTop { dst, number } => Some((Reg(dst), number, true)),
             Op::Data { data: Data::Move, dst: Some(dst), right: Source::Number(number), .. } => {
                 Some((Reg(dst), u16::try_from(number).ok()?, false))
@@ -78,50 +80,64 @@ impl Rewritable for Arm {
         }
     }
 
-    fn length(&self, bytes: &[u8], address: u64) -> Option<usize> {
-        let len = match encoding(address) {
+    fn length(&self, bytes: &[u8], encoding: Encoding) -> Option<usize> {
+        let len = match encoding {
             Encoding::Thumb if *bytes.get(1)? < 0xe8 => 2,
             _ => 4,
         };
         (len <= bytes.len()).then_some(len)
     }
 
-    fn set_literal(&self, bytes: &mut [u8], address: u64, target: u64) -> bool {
-        if self.distance_table(bytes, address).is_some() {
-            return target == behind(bytes, address);
+    fn set_literal(&self, bytes: &mut [u8], at: At, target: u64) -> bool {
+        // The place of a table is fixed.
+        let table = self.decode(bytes, at).filter(|inst| {
+            self.distance_table(inst).is_some() || self.address_table(inst) == Some(registers::PC)
+        });
+        match table.and_then(|inst| self.literal(&inst)) {
+            Some(literal) => target == literal.target,
+            None => literal::set(bytes, at, target),
         }
-        if self.address_table(bytes, address) == Some(registers::PC) {
-            return target == (address & 0xffff_fffe) + 8;
-        }
-        literal::set(bytes, encoding(address), address, target)
     }
 
-    fn distance_table(&self, bytes: &[u8], address: u64) -> Option<u8> {
-        distance_table(&decode(bytes, address)?)
+    fn distance_table(&self, inst: &Inst<'_>) -> Option<u8> {
+        match inst.arm().op {
+            Op::Table { base: PC, width, .. } => Some(width),
+            _ => None,
+        }
     }
 
-    fn distance_index(&self, bytes: &[u8], address: u64) -> Option<Reg> {
-        match decode(bytes, address)?.op {
+    fn distance_index(&self, inst: &Inst<'_>) -> Option<Reg> {
+        match inst.arm().op {
             Op::Table { base: PC, index, .. } => Some(Reg(index)),
             _ => None,
         }
     }
 
-    fn address_table(&self, bytes: &[u8], address: u64) -> Option<Reg> {
-        address_table(&decode(bytes, address)?)
-    }
-
-    fn clear_literal(&self, bytes: &mut [u8], address: u64) {
-        if self.distance_table(bytes, address).is_none() {
-            literal::clear(bytes, encoding(address));
+    fn address_table(&self, inst: &Inst<'_>) -> Option<Reg> {
+        match inst.arm().op {
+            Op::Load {
+                dst: [Some(PC), None],
+                width: 4,
+                from: Place { base, offset: Offset::Reg { by: 2, .. }, mode: Mode::Offset },
+                ..
+            } => Some(Reg(base)),
+            _ => None,
         }
     }
 
-    fn set_distance_table(&self, bytes: &mut [u8], address: u64, width: u8) -> bool {
+    fn clear_literal(&self, bytes: &mut [u8], encoding: Encoding) {
+        if self.decode(bytes, encoding.at(0)).is_none_or(|inst| self.distance_table(&inst).is_none()) {
+            literal::clear(bytes, encoding);
+        }
+    }
+
+    fn set_distance_table(&self, bytes: &mut [u8], encoding: Encoding, width: u8) -> bool {
+        let is_table =
+            self.decode(bytes, encoding.at(0)).is_some_and(|inst| self.distance_table(&inst).is_some());
         // Bit 4 of the second halfword distinguishes `tbh` from `tbb` (DDI 0487, F5.1.274).
-        match (self.distance_table(bytes, address), width) {
-            (Some(_), 1) => bytes[2] &= !0x10,
-            (Some(_), 2) => bytes[2] |= 0x10,
+        match width {
+            1 if is_table => bytes[2] &= !0x10,
+            2 if is_table => bytes[2] |= 0x10,
             _ => return false,
         }
         true
@@ -131,8 +147,8 @@ impl Rewritable for Arm {
         if encoding == Encoding::Main { 4 } else { 2 }
     }
 
-    fn is_constant(&self, bytes: &[u8], address: u64, offset: u8, width: u8, class: RelocClass) -> bool {
-        let Some(decoded) = decode(bytes, address) else { return false };
+    fn is_constant(&self, inst: &Inst<'_>, offset: u8, width: u8, class: RelocClass) -> bool {
+        let decoded = inst.arm();
         let right = match class {
             RelocClass::Branch => matches!(decoded.op, Op::Branch { .. }),
             RelocClass::Instruction => matches!(
@@ -144,26 +160,20 @@ impl Rewritable for Arm {
         right && offset == 0 && width == decoded.len
     }
 
-    fn string_registers(&self, _bytes: &[u8]) -> u64 {
+    fn string_registers(&self, _inst: &Inst<'_>) -> u64 {
         0
     }
 
-    fn relocated_effects(
-        &self,
-        bytes: &[u8],
-        address: u64,
-        fields: &[RelocatedField],
-        out: &mut Vec<Effect>,
-    ) {
-        let Some(decoded) = decode(bytes, address) else { return };
+    fn relocated_effects(&self, inst: &Inst<'_>, fields: &[RelocatedField], out: &mut Vec<Effect>) {
+        let decoded = inst.arm();
         let first = out.len();
-        semantics::effects(&decoded, address as u32, out);
+        semantics::effects(decoded, own(inst.at), out);
         let effects = &mut out[first..];
-        let literal = literal_of(Some(&decoded), bytes, address);
+        let literal = self.literal(inst);
         if let (Some(Literal { target, read: Some(_) }), [field]) = (literal, fields) {
             return effects.iter_mut().for_each(|effect| read_literal(effect, target, *field));
         }
-        let own = literal.is_some() || uses_own_address(&decoded, address);
+        let own = literal.is_some() || uses_own_address(inst);
         let links = matches!(decoded.op, Op::Branch { link: true, .. } | Op::BranchTo { link: true, .. });
         let forgets = own || !fields.is_empty() || matches!(decoded.op, Op::Table { base: PC, .. });
         for effect in effects {
@@ -176,20 +186,20 @@ impl Rewritable for Arm {
         }
     }
 
-    fn move_into_callee(&self, bytes: &mut [u8], address: u64) -> bool {
-        let Some(decoded) = decode(bytes, address) else { return false };
+    fn move_into_callee(&self, bytes: &mut [u8], at: At) -> bool {
+        let Some(inst) = self.decode(bytes, at) else { return false };
         let mut effects = Vec::new();
-        semantics::effects(&decoded, address as u32, &mut effects);
+        self.effects(&inst, &mut effects);
         let written = effects.iter().fold(0, |all, effect| all | effect.registers_written());
         let bit = |reg: Reg| 1u64 << reg.0;
-        let link = (self.reads(bytes, address).registers | written) & bit(registers::LR) != 0;
-        let own = literal_of(Some(&decoded), bytes, address).is_some() || uses_own_address(&decoded, address);
-        let plain = self.only_computes(bytes, address) || self.only_stores(bytes, address);
+        let link = (self.reads(&inst).registers | written) & bit(registers::LR) != 0;
+        let own = self.literal(&inst).is_some() || uses_own_address(&inst);
+        let plain = self.only_computes(&inst) || self.only_stores(&inst);
         plain && !link && !own && written & bit(registers::SP) == 0
     }
 
-    fn only_computes(&self, bytes: &[u8], address: u64) -> bool {
-        let computes = decode(bytes, address).is_some_and(|decoded| match decoded.op {
+    fn only_computes(&self, inst: &Inst<'_>) -> bool {
+        let computes = match inst.arm().op {
             Op::MoveTop { .. } | Op::Field { .. } => true,
             // Stack unwinders need it, even if the function does not.
             ref op if op.sets_apcs_frame() => false,
@@ -201,32 +211,38 @@ impl Rewritable for Arm {
             }
             // An operation without effects may be a barrier.
             _ => false,
-        });
-        // Without it, the preceding `it` would apply its condition to another instruction.
-        computes && predicate(address).is_none()
-    }
-
-    fn only_stores(&self, bytes: &[u8], address: u64) -> bool {
-        let stores = decode(bytes, address).is_some_and(|decoded| {
-            matches!(decoded.op, Op::Store { to: Place { mode: Mode::Offset, .. }, .. })
-        });
-        stores && predicate(address).is_none()
-    }
-
-    fn reads_flags(&self, bytes: &[u8], address: u64) -> bool {
-        decode(bytes, address).is_none_or(|decoded| reads_flags(&decoded))
-    }
-
-    fn reads(&self, bytes: &[u8], address: u64) -> Reads {
-        let Some(decoded) = decode(bytes, address) else {
-            return Reads { registers: u64::MAX, flags: true, memory: true };
         };
-        let operand = semantics::memory_operand(&decoded, address as u32);
+        // Without it, the preceding `it` would apply its condition to another instruction.
+        computes && inst.at.condition.is_none()
+    }
+
+    fn only_stores(&self, inst: &Inst<'_>) -> bool {
+        let stores = matches!(inst.arm().op, Op::Store { to: Place { mode: Mode::Offset, .. }, .. });
+        stores && inst.at.condition.is_none()
+    }
+
+    fn reads_flags(&self, inst: &Inst<'_>) -> bool {
+        let decoded = inst.arm();
+        let reads = match decoded.op {
+            // An instruction that is not identified may be a conditional selection, or read the flags (`mrs`).
+            Op::Other { .. } | Op::Foreign { .. } => true,
+            Op::Data { data: Data::WithCarry, .. }
+            | Op::Data { right: Source::Unknown { .. }, .. }
+            | Op::SystemCall { .. }
+            | Op::Trap => true,
+            _ => false,
+        };
+        reads || decoded.condition < ALWAYS
+    }
+
+    fn reads(&self, inst: &Inst<'_>) -> Reads {
+        let decoded = inst.arm();
+        let operand = self.memory_operand(inst);
         // Until then, stack unwinders need the frame pointer.
         let frame = if decoded.op.leaves_apcs_frame() { 1 << FP } else { 0 };
         Reads {
-            registers: semantics::registers_read(&decoded) | frame,
-            flags: reads_flags(&decoded),
+            registers: semantics::registers_read(decoded) | frame,
+            flags: self.reads_flags(inst),
             memory: operand.is_some_and(|operand| operand.width > 0),
         }
     }
@@ -268,8 +284,12 @@ impl Rewritable for Arm {
         store::store_one(encoding, free, displacement, out)
     }
 
-    fn exclusive(&self, bytes: &[u8], address: u64) -> Option<Exclusive> {
-        store::exclusive(&decode(bytes, address)?, encoding(address), bytes)
+    fn holds_interrupts(&self, _inst: &Inst<'_>) -> bool {
+        false
+    }
+
+    fn exclusive(&self, inst: &Inst<'_>) -> Option<Exclusive> {
+        store::exclusive(inst)
     }
 
     fn encode_call(&self, encoding: Encoding, out: &mut Vec<u8>) -> AddressField {
@@ -329,69 +349,15 @@ impl Rewritable for Arm {
         number::overwrite_flags(encoding, out)
     }
 
-    fn format(&self, bytes: &[u8], address: u64) -> String {
-        print::format(bytes, address)
+    fn format(&self, bytes: &[u8], at: At) -> String {
+        print::format(bytes, at)
     }
-}
-
-/// See [`Rewritable::literal`]; `decoded` is the instruction.
-fn literal_of(decoded: Option<&Decoded>, bytes: &[u8], address: u64) -> Option<Literal> {
-    if let Some(decoded) = decoded {
-        let own = address & 0xffff_fffe;
-        if distance_table(decoded).is_some() {
-            return Some(Literal { target: own + u64::from(decoded.len), read: None });
-        }
-        if address_table(decoded) == Some(registers::PC) {
-            return Some(Literal { target: own + 8, read: None });
-        }
-    }
-    literal::literal(bytes, encoding(address), address)
-}
-
-/// See [`Rewritable::distance_table`].
-fn distance_table(decoded: &Decoded) -> Option<u8> {
-    match decoded.op {
-        Op::Table { base: PC, width, .. } => Some(width),
-        _ => None,
-    }
-}
-
-/// See [`Rewritable::address_table`].
-fn address_table(decoded: &Decoded) -> Option<Reg> {
-    match decoded.op {
-        Op::Load {
-            dst: [Some(PC), None],
-            width: 4,
-            from: Place { base, offset: Offset::Reg { by: 2, .. }, mode: Mode::Offset },
-            ..
-        } => Some(Reg(base)),
-        _ => None,
-    }
-}
-
-/// See [`Rewritable::reads_flags`].
-fn reads_flags(decoded: &Decoded) -> bool {
-    let reads = match decoded.op {
-        // An instruction that is not identified may be a conditional selection, or read the flags (`mrs`).
-        Op::Other { .. } | Op::Foreign { .. } => true,
-        Op::Data { data: Data::WithCarry, .. }
-        | Op::Data { right: Source::Unknown { .. }, .. }
-        | Op::SystemCall { .. }
-        | Op::Trap => true,
-        _ => false,
-    };
-    reads || decoded.condition < ALWAYS
-}
-
-/// Returns the end of an instruction.
-fn behind(bytes: &[u8], address: u64) -> u64 {
-    let len = decode(bytes, address).map_or(0, |decoded| decoded.len);
-    (address & 0xffff_fffe) + u64::from(len)
 }
 
 /// Whether an instruction computes with its own address, other than for a [`Rewritable::literal`], to jump through the
 /// table after it, or to branch.
-fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
+fn uses_own_address(inst: &Inst<'_>) -> bool {
+    let decoded = inst.arm();
     let reads = |source: Source| match source {
         Source::Reg(PC) | Source::Shifted { src: PC, .. } => true,
         Source::Unknown { reads } => reads >> PC & 1 != 0,
@@ -402,7 +368,7 @@ fn uses_own_address(decoded: &Decoded, address: u64) -> bool {
     };
     match decoded.op {
         // A branch to code in the other encoding.
-        Op::Branch { target, .. } => encoding(target.into()) != encoding(address),
+        Op::Branch { target, .. } => (target & 1 != 0) != (inst.at.encoding == Encoding::Thumb),
         Op::Data { data: Data::Move | Data::Not, right, .. } => reads(right),
         Op::Data { left, right, .. } => reads(left) || reads(right),
         Op::Load { from, .. } => near(from),

@@ -3,8 +3,8 @@
 use goblin::elf::reloc::{R_ARM_MOVT_ABS, R_ARM_MOVW_ABS_NC, R_ARM_THM_MOVT_ABS, R_ARM_THM_MOVW_ABS_NC};
 use kelf::RelocClass;
 
-use super::op::{ALWAYS, Decoded, Op, PC, SP};
-use crate::{AddressField, Encoding, Exclusive, StoreLayout, StoreOne};
+use super::op::{ALWAYS, Op, PC, SP};
+use crate::{AddressField, Encoding, Exclusive, Inst, StoreLayout, StoreOne};
 
 /// A register receives an address whose lowest byte is 1, and stores that byte at an offset from the address: one
 /// register is enough.
@@ -80,11 +80,12 @@ pub(super) fn push_link(encoding: Encoding, out: &mut Vec<u8>) {
 }
 
 /// See [`crate::Rewritable::exclusive`].
-pub(super) fn exclusive(decoded: &Decoded, encoding: Encoding, bytes: &[u8]) -> Option<Exclusive> {
+pub(super) fn exclusive(inst: &Inst<'_>) -> Option<Exclusive> {
+    let decoded = inst.arm();
     let always = decoded.condition == ALWAYS;
     match decoded.op {
         Op::Load { exclusive: true, .. } => {
-            Some(Exclusive { loads: true, always: always && !only_orders(encoding, bytes) })
+            Some(Exclusive { loads: true, always: always && !only_orders(inst.at.encoding, inst.bytes) })
         }
         Op::StoreExclusive { .. } => Some(Exclusive { loads: false, always }),
         _ => None,
@@ -109,7 +110,9 @@ mod tests {
     use super::super::op::LR;
     use super::super::{Arm, registers};
     use super::*;
-    use crate::{Effect, Isa, Rewritable, Value};
+    use kelf::Machine;
+
+    use crate::{At, Effect, Isa, Rewritable, Value};
 
     /// Whatever is free, all other registers are unchanged, and one byte is 1.
     #[test]
@@ -121,10 +124,9 @@ mod tests {
                 assert_eq!((fields.len(), addend, saves), (2, 0, free & 0x5fff == 0));
                 let (mut effects, mut at) = (Vec::new(), 0);
                 while at < bytes.len() {
-                    let address = encoding.address(at as u64);
-                    let insn = Arm.decode(&bytes[at..], address).expect("an instruction");
-                    Arm.effects(&bytes[at..], address, &mut effects);
-                    at += usize::from(insn.len);
+                    let inst = Arm.decode(&bytes[at..], encoding.at(at as u64)).expect("an instruction");
+                    Arm.effects(&inst, &mut effects);
+                    at += inst.bytes.len();
                 }
                 let written = effects.iter().fold(0, |set, effect| set | effect.registers_written());
                 let others = written & !free & !(1 << registers::SP.0) & 0xffff;
@@ -155,8 +157,9 @@ mod tests {
 
     #[test]
     fn exclusive_accesses() {
-        let of = |bytes: &[u8], address: u64| {
-            Arm.exclusive(bytes, address).map(|exclusive| (exclusive.loads, exclusive.always))
+        let of = |bytes: &[u8], at: At| {
+            let inst = Arm.decode(bytes, at).unwrap();
+            Arm.exclusive(&inst).map(|exclusive| (exclusive.loads, exclusive.always))
         };
         /// Bytes and address of an instruction, whether it loads, and whether it certainly makes an exclusive access.
         type Case = (&'static [u8], u64, Option<(bool, bool)>);
@@ -173,11 +176,11 @@ mod tests {
             (&[0x00, 0x30, 0x90, 0xe5], 0, None),               // ldr r3, [r0]
         ];
         for (bytes, address, expected) in cases {
-            assert_eq!(of(bytes, address), expected, "{bytes:x?}");
+            assert_eq!(of(bytes, At::of_pointer(Machine::Arm, address)), expected, "{bytes:x?}");
         }
         // After `it ne`.
-        let predicated = super::super::predicated(1, 1);
-        assert_eq!(of(&[0x40, 0xe8, 0x00, 0x31], predicated), Some((false, false)));
+        let not_equal = Encoding::Thumb.at(0).on(Some(1));
+        assert_eq!(of(&[0x40, 0xe8, 0x00, 0x31], not_equal), Some((false, false)));
     }
 
     #[test]

@@ -42,8 +42,8 @@ mod tests {
     use crate::{Encoding, Isa, Rewritable};
 
     fn text(bytes: &[u8]) -> String {
-        assert_eq!(I386.decode(bytes, 0).map(|insn| usize::from(insn.len)), Some(bytes.len()));
-        I386.format(bytes, 0)
+        assert_eq!(I386.decode(bytes, Encoding::Main.at(0)).map(|inst| inst.bytes.len()), Some(bytes.len()));
+        I386.format(bytes, Encoding::Main.at(0))
     }
 
     #[test]

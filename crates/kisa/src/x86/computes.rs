@@ -2,17 +2,15 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::decode;
 use super::semantics::{general, is_move_on_condition, is_set_on_condition};
 
 /// See [`crate::Rewritable::only_computes`].
-pub(super) fn only_computes(bits: u32, bytes: &[u8]) -> bool {
-    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return false };
+pub(super) fn only_computes(instruction: &Instruction) -> bool {
     let is_general = |operand: u32| general(instruction.op_register(operand)).is_some();
     let registers = (0..instruction.op_count()).filter(|&at| instruction.op_kind(at) == OpKind::Register);
     !instruction.has_lock_prefix()
         && registers.into_iter().all(is_general)
-        && (computes_a_register(&instruction) || compares(&instruction))
+        && (computes_a_register(instruction) || compares(instruction))
 }
 
 /// Whether it only writes flags and its first operand, a register. (A division may fault.)
@@ -32,12 +30,11 @@ fn computes_a_register(instruction: &Instruction) -> bool {
 }
 
 /// See [`crate::Rewritable::only_stores`].
-pub(super) fn only_stores(bits: u32, bytes: &[u8]) -> bool {
+pub(super) fn only_stores(instruction: &Instruction) -> bool {
     use Mnemonic::*;
-    let Some(instruction) = decode::instruction(bits, bytes, 0) else { return false };
     let known = match instruction.mnemonic() {
         Mov | Add | Adc | Sub | Sbb | And | Or | Xor | Inc | Dec | Neg | Not | Shl | Sal | Shr | Sar => true,
-        _ => is_set_on_condition(&instruction),
+        _ => is_set_on_condition(instruction),
     };
     let from_general = instruction.op_count() < 2
         || instruction.op1_kind() != OpKind::Register

@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
-use crate::{Branch, BranchKind, Flow, Insn, Predicates};
+use crate::{At, Branch, BranchKind, Flow, Insn, Inst, Predicates};
 
 /// Decodes one instruction.
 pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instruction> {
@@ -15,7 +15,8 @@ pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instr
 }
 
 /// One decoded instruction with the offsets of its constants.
-pub(super) struct Decoded {
+#[derive(Clone, Copy)]
+pub(crate) struct Decoded {
     pub(super) bits: u32,
     pub(super) instruction: Instruction,
     /// The offsets of the displacement of a branch or of a memory operand.
@@ -42,8 +43,25 @@ impl Decoded {
         Some(Decoded { bits: decoder.bitness(), instruction, constants })
     }
 
-    /// See [`crate::Isa::decode`].
-    pub(super) fn insn(&self) -> Option<Insn> {
+    /// Returns the instruction at the start of `bytes` as a value.
+    pub(super) fn inst(self, bytes: &[u8], at: At) -> Option<Inst<'_>> {
+        let insn = self.insn()?;
+        Some(Inst {
+            bytes: &bytes[..usize::from(insn.len)],
+            at,
+            insn,
+            decoded: crate::instruction::Decoded::X86(self),
+        })
+    }
+
+    /// Returns the offsets of all constants; `bytes` are those of the instruction.
+    pub(super) fn all_constants(&self, bytes: &[u8]) -> ConstantOffsets {
+        let mut decoder = Decoder::new(self.bits, bytes, DecoderOptions::NONE);
+        let instruction = decoder.decode();
+        decoder.get_constant_offsets(&instruction)
+    }
+
+    fn insn(&self) -> Option<Insn> {
         let Decoded { bits, instruction, constants } = self;
         let direct = |kind, condition| Flow::Direct {
             branch: Branch { kind, condition },
@@ -126,18 +144,15 @@ fn is_far_call(instruction: &Instruction) -> bool {
 }
 
 /// See [`crate::Rewritable::holds_interrupts`].
-pub(super) fn holds_interrupts(bits: u32, bytes: &[u8]) -> bool {
-    instruction(bits, bytes, 0).is_some_and(|instruction| {
-        let loads_stack_segment = instruction.op0_kind() == OpKind::Register
-            && instruction.op0_register() == Register::SS
-            && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop);
-        instruction.mnemonic() == Mnemonic::Sti || loads_stack_segment
-    })
+pub(super) fn holds_interrupts(instruction: &Instruction) -> bool {
+    let loads_stack_segment = instruction.op0_kind() == OpKind::Register
+        && instruction.op0_register() == Register::SS
+        && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop);
+    instruction.mnemonic() == Mnemonic::Sti || loads_stack_segment
 }
 
 /// See [`crate::Rewritable::can_move`].
-pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
-    let Some(instruction) = instruction(bits, bytes, 0) else { return false };
+pub(super) fn can_move(instruction: &Instruction) -> bool {
     match instruction.flow_control() {
         // `xbegin` branches to its abort path.
         FlowControl::XbeginXabortXend => false,
@@ -145,20 +160,15 @@ pub(super) fn can_move(bits: u32, bytes: &[u8]) -> bool {
         FlowControl::ConditionalBranch => {
             instruction.condition_code() != ConditionCode::None && matches!(instruction.len(), 2 | 6)
         }
-        FlowControl::UnconditionalBranch if is_near(&instruction) => matches!(instruction.len(), 2 | 5),
-        FlowControl::Call if is_near(&instruction) => instruction.len() == 5,
+        FlowControl::UnconditionalBranch if is_near(instruction) => matches!(instruction.len(), 2 | 5),
+        FlowControl::Call if is_near(instruction) => instruction.len() == 5,
         _ => true,
     }
 }
 
 /// See [`crate::Rewritable::is_constant`].
-pub(super) fn is_constant(bits: u32, bytes: &[u8], offset: u8, width: u8) -> bool {
-    let mut decoder = Decoder::new(bits, bytes, DecoderOptions::NONE);
-    let instruction = decoder.decode();
-    if instruction.is_invalid() {
-        return false;
-    }
-    let constants = decoder.get_constant_offsets(&instruction);
+pub(super) fn is_constant(decoded: &Decoded, bytes: &[u8], offset: u8, width: u8) -> bool {
+    let constants = decoded.all_constants(bytes);
     let field = (usize::from(offset), usize::from(width));
     [
         (constants.displacement_offset(), constants.displacement_size()),

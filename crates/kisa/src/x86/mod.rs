@@ -3,8 +3,9 @@
 use kelf::{Machine, RelocClass};
 
 use super::{
-    AddressField, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Effect, Encoding, Explained,
-    Insn, Isa, MemoryOperand, Reader, Reads, Reg, RelocatedField, Rewritable, StoreLayout, StoreOne,
+    AddressField, At, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Effect, Encoding,
+    Exclusive, Inst, Isa, Literal, MemoryOperand, Reader, Reads, Reg, RelocatedField, Rewritable,
+    StoreLayout, StoreOne,
 };
 
 mod branch;
@@ -19,7 +20,7 @@ mod semantics;
 mod stack;
 mod store;
 
-use decode::Decoded;
+pub(crate) use decode::Decoded;
 
 pub use semantics::registers;
 
@@ -38,27 +39,23 @@ impl Isa for X86 {
         if self.bits == 64 { Machine::X86_64 } else { Machine::I386 }
     }
 
-    fn decode(&self, bytes: &[u8], address: u64) -> Option<Insn> {
-        Decoded::new(self.bits, bytes, address)?.insn()
+    fn decode<'b>(&self, bytes: &'b [u8], at: At) -> Option<Inst<'b>> {
+        Decoded::new(self.bits, bytes, at.address)?.inst(bytes, at)
     }
 
-    fn effects(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
-        semantics::effects(self.bits, bytes, address, out)
+    fn effects(&self, inst: &Inst<'_>, out: &mut Vec<Effect>) {
+        semantics::effects_of(inst.x86(), out)
     }
 
-    fn memory_operand(&self, bytes: &[u8], address: u64) -> Option<MemoryOperand> {
-        operands::memory(&Decoded::new(self.bits, bytes, address)?)
+    fn memory_operand(&self, inst: &Inst<'_>) -> Option<MemoryOperand> {
+        operands::memory(inst.x86())
     }
 
-    fn registers_read(&self, bytes: &[u8], _address: u64) -> u64 {
-        operands::registers_read(self.bits, bytes)
+    fn registers_read(&self, inst: &Inst<'_>) -> u64 {
+        operands::registers_read(&inst.x86().instruction)
     }
 
-    fn explain(&self, bytes: &[u8], address: u64, out: &mut Vec<Effect>) -> Option<Explained> {
-        Decoded::new(self.bits, bytes, address)?.explain(out)
-    }
-
-    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader + 'b> {
+    fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader<'b> + 'b> {
         Box::new(reader::Reader::new(self.bits, bytes))
     }
 
@@ -167,7 +164,7 @@ impl Rewritable for X86 {
         overwrite::overwrite_flags(out);
     }
 
-    fn padding_len(&self, bytes: &[u8], _address: u64) -> Option<usize> {
+    fn padding_len(&self, bytes: &[u8], _encoding: Encoding) -> Option<usize> {
         decode::padding_len(self.bits, bytes)
     }
 
@@ -178,50 +175,100 @@ impl Rewritable for X86 {
             .map_or(Condition::Other, |&code| semantics::condition(code))
     }
 
-    fn holds_interrupts(&self, bytes: &[u8]) -> bool {
-        decode::holds_interrupts(self.bits, bytes)
+    fn compared(&self, _branch: Branch) -> Option<(Reg, Condition)> {
+        None
     }
 
-    fn can_move(&self, bytes: &[u8], _address: u64) -> bool {
-        decode::can_move(self.bits, bytes)
+    fn holds_interrupts(&self, inst: &Inst<'_>) -> bool {
+        decode::holds_interrupts(&inst.x86().instruction)
     }
 
-    fn is_constant(&self, bytes: &[u8], _address: u64, offset: u8, width: u8, _class: RelocClass) -> bool {
-        decode::is_constant(self.bits, bytes, offset, width)
+    fn exclusive(&self, _inst: &Inst<'_>) -> Option<Exclusive> {
+        None
     }
 
-    fn string_registers(&self, bytes: &[u8]) -> u64 {
-        operands::string_registers(self.bits, bytes)
+    fn can_move(&self, inst: &Inst<'_>) -> bool {
+        decode::can_move(&inst.x86().instruction)
     }
 
-    fn relocated_effects(
-        &self,
-        bytes: &[u8],
-        _address: u64,
-        fields: &[RelocatedField],
-        out: &mut Vec<Effect>,
-    ) {
-        semantics::relocated_effects(self.bits, bytes, fields, out)
+    fn literal(&self, _inst: &Inst<'_>) -> Option<Literal> {
+        None
     }
 
-    fn move_into_callee(&self, bytes: &mut [u8], _address: u64) -> bool {
+    fn computes_from_pc(&self, _inst: &Inst<'_>) -> Option<u64> {
+        None
+    }
+
+    fn half_of_number(&self, _inst: &Inst<'_>) -> Option<(Reg, u16, bool)> {
+        None
+    }
+
+    fn length(&self, _bytes: &[u8], _encoding: Encoding) -> Option<usize> {
+        None
+    }
+
+    fn set_literal(&self, _bytes: &mut [u8], _at: At, _target: u64) -> bool {
+        false
+    }
+
+    fn clear_literal(&self, _bytes: &mut [u8], _encoding: Encoding) {}
+
+    fn distance_table(&self, _inst: &Inst<'_>) -> Option<u8> {
+        None
+    }
+
+    fn distance_index(&self, _inst: &Inst<'_>) -> Option<Reg> {
+        None
+    }
+
+    fn address_table(&self, _inst: &Inst<'_>) -> Option<Reg> {
+        None
+    }
+
+    fn set_distance_table(&self, _bytes: &mut [u8], _encoding: Encoding, _width: u8) -> bool {
+        false
+    }
+
+    fn unit(&self, _encoding: Encoding) -> usize {
+        1
+    }
+
+    fn is_constant(&self, inst: &Inst<'_>, offset: u8, width: u8, _class: RelocClass) -> bool {
+        decode::is_constant(inst.x86(), inst.bytes, offset, width)
+    }
+
+    fn string_registers(&self, inst: &Inst<'_>) -> u64 {
+        operands::string_registers(&inst.x86().instruction)
+    }
+
+    fn relocated_effects(&self, inst: &Inst<'_>, fields: &[RelocatedField], out: &mut Vec<Effect>) {
+        semantics::relocated_effects(inst.x86(), inst.bytes, fields, out)
+    }
+
+    fn move_into_callee(&self, bytes: &mut [u8], _at: At) -> bool {
         stack::move_into_callee(self.bits, bytes)
     }
 
-    fn only_computes(&self, bytes: &[u8], _address: u64) -> bool {
-        computes::only_computes(self.bits, bytes)
+    fn only_computes(&self, inst: &Inst<'_>) -> bool {
+        computes::only_computes(&inst.x86().instruction)
     }
 
-    fn only_stores(&self, bytes: &[u8], _address: u64) -> bool {
-        computes::only_stores(self.bits, bytes)
+    fn only_stores(&self, inst: &Inst<'_>) -> bool {
+        computes::only_stores(&inst.x86().instruction)
     }
 
-    fn reads_flags(&self, bytes: &[u8], _address: u64) -> bool {
-        operands::reads_flags(self.bits, bytes)
+    fn reads_flags(&self, inst: &Inst<'_>) -> bool {
+        operands::reads_flags(&inst.x86().instruction)
     }
 
-    fn reads(&self, bytes: &[u8], _address: u64) -> Reads {
-        operands::reads(self.bits, bytes)
+    fn reads(&self, inst: &Inst<'_>) -> Reads {
+        operands::reads(&inst.x86().instruction)
+    }
+
+    fn encode_push_link(&self, _encoding: Encoding, _out: &mut Vec<u8>) {}
+
+    fn link_register(&self) -> Option<Reg> {
+        None
     }
 
     fn call_clobbered(&self) -> u64 {
@@ -245,8 +292,8 @@ impl Rewritable for X86 {
         registers.get(number).copied()
     }
 
-    fn format(&self, bytes: &[u8], address: u64) -> String {
-        decode::format(self.bits, bytes, address)
+    fn format(&self, bytes: &[u8], at: At) -> String {
+        decode::format(self.bits, bytes, at.address)
     }
 }
 

@@ -24,11 +24,7 @@ pub(super) fn memory(decoded: &Decoded) -> Option<MemoryOperand> {
 }
 
 /// See [`crate::Rewritable::string_registers`].
-pub(super) fn string_registers(bits: u32, bytes: &[u8]) -> u64 {
-    decode::instruction(bits, bytes, 0).map_or(0, |instruction| string_registers_of(&instruction))
-}
-
-fn string_registers_of(instruction: &Instruction) -> u64 {
+pub(super) fn string_registers(instruction: &Instruction) -> u64 {
     let registers = instruction.op_kinds().filter_map(|kind| match kind {
         OpKind::MemorySegESI | OpKind::MemorySegRSI => Some(ESI),
         OpKind::MemoryESEDI | OpKind::MemoryESRDI => Some(EDI),
@@ -38,11 +34,7 @@ fn string_registers_of(instruction: &Instruction) -> u64 {
 }
 
 /// See [`crate::Isa::registers_read`].
-pub(super) fn registers_read(bits: u32, bytes: &[u8]) -> u64 {
-    decode::instruction(bits, bytes, 0).map_or(u64::MAX, |instruction| registers_read_by(&instruction))
-}
-
-fn registers_read_by(instruction: &Instruction) -> u64 {
+pub(super) fn registers_read(instruction: &Instruction) -> u64 {
     if goes_elsewhere(instruction) {
         return u64::MAX;
     }
@@ -61,26 +53,19 @@ pub(super) fn is_read(access: OpAccess) -> bool {
 }
 
 /// See [`crate::Rewritable::reads_flags`].
-pub(super) fn reads_flags(bits: u32, bytes: &[u8]) -> bool {
-    decode::instruction(bits, bytes, 0).is_none_or(|instruction| reads_flags_of(&instruction))
-}
-
-fn reads_flags_of(instruction: &Instruction) -> bool {
+pub(super) fn reads_flags(instruction: &Instruction) -> bool {
     const ASKED_FOR: u32 =
         RflagsBits::OF | RflagsBits::SF | RflagsBits::ZF | RflagsBits::AF | RflagsBits::CF | RflagsBits::PF;
     instruction.rflags_read() & ASKED_FOR != 0
 }
 
 /// See [`crate::Rewritable::reads`].
-pub(super) fn reads(bits: u32, bytes: &[u8]) -> Reads {
-    let Some(instruction) = decode::instruction(bits, bytes, 0) else {
-        return Reads { registers: u64::MAX, flags: true, memory: true };
-    };
-    let has_operand = decode::has_memory_operand(&instruction) && instruction.mnemonic() != Mnemonic::Lea;
+pub(super) fn reads(instruction: &Instruction) -> Reads {
+    let has_operand = decode::has_memory_operand(instruction) && instruction.mnemonic() != Mnemonic::Lea;
     Reads {
-        registers: registers_read_by(&instruction),
-        flags: reads_flags_of(&instruction),
-        memory: has_operand || string_registers_of(&instruction) != 0,
+        registers: registers_read(instruction),
+        flags: reads_flags(instruction),
+        memory: has_operand || string_registers(instruction) != 0,
     }
 }
 

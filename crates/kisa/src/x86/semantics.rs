@@ -13,14 +13,13 @@
 //! - A system call, including `call *%gs:0x10`, returns with another `%eax` and changed memory, and keeps the stack
 //!   pointer.
 
-use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpAccess, OpKind, Register,
-};
+use iced_x86::{Code, ConditionCode, Instruction, Mnemonic, OpAccess, OpKind, Register};
 
 mod arithmetic;
 mod escape;
 mod stack;
 
+use super::decode::Decoded;
 use super::info::with_info;
 use crate::RelocatedField;
 use crate::semantics::{Address, BinaryOp, Condition, Effect, Reg, Segment, Value, low_bytes};
@@ -66,28 +65,22 @@ pub mod registers {
 use registers::{EAX, ECX, EDI, EDX, R11};
 
 /// See [`crate::Isa::effects`].
-pub(super) fn effects(bits: u32, bytes: &[u8], address: u64, out: &mut Vec<Effect>) {
-    let instruction = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
-    effects_of(bits, &instruction, out);
-}
-
-/// Appends the effects of a decoded instruction.
-pub(super) fn effects_of(bits: u32, instruction: &Instruction, out: &mut Vec<Effect>) {
-    if !instruction.is_invalid() {
-        Model { bits, word: (bits / 8) as u8, instruction, relocated: None, has_escaped: false, out }.run();
-    }
+pub(super) fn effects_of(decoded: &Decoded, out: &mut Vec<Effect>) {
+    let Decoded { bits, ref instruction, .. } = *decoded;
+    Model { bits, word: (bits / 8) as u8, instruction, relocated: None, has_escaped: false, out }.run();
 }
 
 /// See [`crate::Rewritable::relocated_effects`].
-pub(super) fn relocated_effects(bits: u32, bytes: &[u8], fields: &[RelocatedField], out: &mut Vec<Effect>) {
-    let mut decoder = Decoder::with_ip(bits, bytes, 0, DecoderOptions::NONE);
-    let instruction = decoder.decode();
-    if instruction.is_invalid() {
-        return;
-    }
+pub(super) fn relocated_effects(
+    decoded: &Decoded,
+    bytes: &[u8],
+    fields: &[RelocatedField],
+    out: &mut Vec<Effect>,
+) {
+    let Decoded { bits, ref instruction, .. } = *decoded;
     let mut relocated = Relocated::default();
     if !fields.is_empty() {
-        let constants = decoder.get_constant_offsets(&instruction);
+        let constants = decoded.all_constants(bytes);
         let field = |has: bool, offset: usize| {
             fields.iter().copied().find(|field| has && usize::from(field.offset) == offset)
         };
@@ -95,7 +88,7 @@ pub(super) fn relocated_effects(bits: u32, bytes: &[u8], fields: &[RelocatedFiel
         relocated.immediate = field(constants.has_immediate(), constants.immediate_offset());
     }
     let (word, relocated) = ((bits / 8) as u8, Some(relocated));
-    Model { bits, word, instruction: &instruction, relocated, has_escaped: false, out }.run();
+    Model { bits, word, instruction, relocated, has_escaped: false, out }.run();
 }
 
 /// The constants of an instruction that the linker fills in.

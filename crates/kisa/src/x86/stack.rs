@@ -11,10 +11,10 @@ const RETURN_ADDRESS: i32 = 4;
 /// See [`crate::Rewritable::move_into_callee`]. Not supported for 64-bit code, which may keep values below the stack
 /// pointer that a call would overwrite (the red zone of the System V ABI, section 3.2.2).
 pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
-    if bits == 64 || !only_computes(bits, bytes) && !only_stores(bits, bytes) {
+    let Some(Decoded { instruction, constants, .. }) = Decoded::new(bits, bytes, 0) else { return false };
+    if bits == 64 || !only_computes(&instruction) && !only_stores(&instruction) {
         return false;
     }
-    let Some(Decoded { instruction, constants, .. }) = Decoded::new(bits, bytes, 0) else { return false };
     let is_stack = |register: Register| register.full_register() == Register::RSP;
     let mut registers = (0..instruction.op_count()).filter(|&at| instruction.op_kind(at) == OpKind::Register);
     if registers.any(|at| is_stack(instruction.op_register(at))) {

@@ -6,7 +6,7 @@ use kcfg::graph::{Contents, Dest, Graph, Ref, Target, Terminator};
 use kcfg::index::NodeId;
 use kflow::constants::Constant;
 use kflow::{BlockIndex, FLAGS, Liveness, Program, Reached, Summaries, bit};
-use kisa::{BranchKind, Encoding, Insn, Reg};
+use kisa::{BranchKind, Encoding, Inst, Reg};
 
 use super::stores::stored_to;
 use super::{calls, jumps};
@@ -199,7 +199,7 @@ impl Folder<'_> {
         }
         // Interrupts and signals use the stack at any time.
         let always = bit(graph.isa().stack_pointer());
-        let mut instructions: Option<Vec<(u32, u64, Insn)>> = None;
+        let mut instructions: Option<Vec<Inst<'_>>> = None;
         for at in (0..count).rev() {
             let one = &uses[at];
             let number = reached.and_then(|reached| reached.number(at));
@@ -214,22 +214,21 @@ impl Folder<'_> {
                     Some(all) => all,
                     none => none.insert(graph.decode(node).collect::<Option<_>>()?),
                 };
-                let &(start, address, insn) = all.get(at).filter(|_| all.len() == uses.len())?;
-                let bytes = &graph.bytes_of(node)[start as usize..][..usize::from(insn.len)];
-                if in_vain && graph.isa().only_stores(bytes, address) {
+                let inst = all.get(at).filter(|_| all.len() == uses.len())?;
+                if in_vain && graph.isa().only_stores(inst) {
                     fates[at] = Fate::Goes;
                     report.count("stores removed", 1);
                     continue;
                 }
-                if !loads_elsewhere && graph.isa().only_computes(bytes, address) {
+                if !loads_elsewhere && graph.isa().only_computes(inst) {
                     if dead {
                         fates[at] = Fate::Goes;
                         report.count("instructions removed", 1);
                         continue;
                     }
-                    if let Some(shorter) = number
-                        .and_then(|known| self.shorter(one, known, live, bytes.len(), graph.encoding(node)))
-                    {
+                    if let Some(shorter) = number.and_then(|known| {
+                        self.shorter(one, known, live, inst.bytes.len(), graph.encoding(node))
+                    }) {
                         fates[at] = Fate::Becomes(shorter);
                         reads = 0;
                         report.count("instructions made shorter", 1);
@@ -267,7 +266,7 @@ impl Folder<'_> {
         let instructions = graph.instructions(node)?;
         let (mut contents, mut moved) = (Contents::default(), Vec::new());
         for (instruction, fate) in instructions.iter().zip(fates) {
-            let (start, end) = (instruction.offset, instruction.offset + instruction.bytes.len() as u32);
+            let (start, end) = (instruction.offset, instruction.offset + instruction.inst.bytes.len() as u32);
             let now = contents.bytes.len() as u32;
             moved.push((start, now));
             match fate {
@@ -279,7 +278,7 @@ impl Folder<'_> {
                     contents.refs.extend(call.refs.iter().map(|r| Ref { offset: r.offset + now, ..*r }));
                 }
                 Fate::Stays => {
-                    contents.bytes.extend(instruction.bytes);
+                    contents.bytes.extend(instruction.inst.bytes);
                     let own = graph.refs_of(node).iter().filter(|r| (start..end).contains(&r.offset));
                     contents.refs.extend(own.map(|r| Ref { offset: r.offset - start + now, ..*r }));
                 }

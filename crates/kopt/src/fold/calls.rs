@@ -31,10 +31,11 @@ pub(super) fn inlined(
     let all = straight(graph, program, fixed, to, limit)?;
     let (last, body) = all.split_last()?;
     let call = graph.instructions(node)?.pop()?;
-    let size: usize = body.iter().map(|instruction| instruction.bytes.len()).sum();
-    let fits = size <= call.bytes.len() && body.iter().all(|instruction| stands_alone(graph, instruction));
+    let size: usize = body.iter().map(|instruction| instruction.inst.bytes.len()).sum();
+    let fits =
+        size <= call.inst.bytes.len() && body.iter().all(|instruction| stands_alone(graph, instruction));
     (fits && only_returns(graph, last))
-        .then(|| (body.iter().flat_map(|one| one.bytes).copied().collect(), next))
+        .then(|| (body.iter().flat_map(|one| one.inst.bytes).copied().collect(), next))
 }
 
 /// Returns the instructions of a function of at most `limit` bytes that runs straight to its return and has no
@@ -68,8 +69,8 @@ fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
     let isa = graph.isa();
     let stack = kflow::bit(isa.stack_pointer()) | isa.link_register().map_or(0, kflow::bit);
     let written = instruction.effects.iter().fold(0, |set, effect| set | effect.registers_written());
-    isa.can_move(instruction.bytes, instruction.address)
-        && (isa.registers_read(instruction.bytes, instruction.address) | written) & stack == 0
+    isa.can_move(&instruction.inst)
+        && (isa.registers_read(&instruction.inst) | written) & stack == 0
         && !instruction.effects.iter().any(|effect| matches!(effect, Effect::SystemCall { .. }))
 }
 

@@ -113,7 +113,7 @@ fn fixed_accesses(graph: &Graph, code: NodeId) -> FxHashMap<u32, u8> {
     let instructions = graph.instructions(code).unwrap_or_default();
     let fixed = instructions.iter().filter_map(|instruction| {
         let MemoryOperand { address, width, displacement_offset } =
-            graph.isa().memory_operand(instruction.bytes, instruction.address)?;
+            graph.isa().memory_operand(&instruction.inst)?;
         let is_whole = address.base.is_none() && address.index.is_none() && width > 0;
         let field = instruction.offset + u32::from(displacement_offset?);
         is_whole.then_some((field, width))

@@ -134,7 +134,7 @@ fn kind(graph: &Graph, section: &Section) -> Option<Constant> {
 fn clear(graph: &Graph, id: NodeId, reference: &Ref, field: &mut [u8]) {
     match (reference.class, reference.role) {
         (RelocClass::Literal, Role::Slot(_)) => field.fill(0),
-        (RelocClass::Literal, _) => graph.isa().clear_literal(field, graph.encoding(id).address(0)),
+        (RelocClass::Literal, _) => graph.isa().clear_literal(field, graph.encoding(id)),
         _ if kelf::put_field(graph.machine, reference.r_type, field, 0).is_err() => field.fill(0),
         _ => {}
     }

@@ -30,18 +30,18 @@ struct Backwards {
 pub struct Instruction {
     /// Its bytes in the block.
     pub range: Range<u32>,
-    /// The condition from an `it`, as part of an address; 0 if none.
-    pub condition: u64,
+    /// The condition from an `it`.
+    pub condition: Option<u8>,
 }
 
 impl Instruction {
     /// Iterates over the instructions of a block, up to a `None` where the bytes cannot be decoded.
     pub fn all(graph: &Graph, block: NodeId) -> impl Iterator<Item = Option<Instruction>> {
-        let encoding = graph.encoding(block);
-        graph.decode(block).map(move |step| {
-            let (at, address, insn) = step?;
-            let condition = address ^ encoding.address(at.into());
-            Some(Instruction { range: at..at + u32::from(insn.len), condition })
+        graph.decode(block).map(|step| {
+            let inst = step?;
+            let start = inst.at.address as u32;
+            let range = start..start + inst.bytes.len() as u32;
+            Some(Instruction { range, condition: inst.at.condition })
         })
     }
 }
@@ -59,7 +59,9 @@ impl Backwards {
         let Some(before) = self.instructions.get(length) else { return Some((self.block, 0)) };
         let first = &self.instructions[length.checked_sub(1)?];
         let bytes = &graph.bytes_of(self.block)[before.range.start as usize..];
-        let is_apart = first.condition == 0 && !graph.isa().holds_interrupts(bytes);
+        let inst = graph.isa().decode(bytes, graph.encoding(self.block).at(0));
+        let holds_interrupts = inst.is_some_and(|inst| graph.isa().holds_interrupts(&inst));
+        let is_apart = first.condition.is_none() && !holds_interrupts;
         is_apart.then_some((self.block, first.range.start))
     }
 }
@@ -138,7 +140,7 @@ impl Partition<'_> {
     pub fn key_of(&self, block: NodeId, instruction: &Instruction) -> Vec<u8> {
         let contents = self.reader.read_bytes(block, instruction.range.clone());
         let mut key = self.key(contents);
-        key.extend(instruction.condition.to_le_bytes());
+        key.push(instruction.condition.map_or(0, |condition| condition + 1));
         key
     }
 }

@@ -133,7 +133,7 @@ impl<'g> Uses<'g> {
 
     /// Whether an instruction reads or writes a register.
     fn touches(&self, instruction: &Instruction<'_>, reg: Reg) -> bool {
-        let read = self.graph.isa().registers_read(instruction.bytes, instruction.address);
+        let read = self.graph.isa().registers_read(&instruction.inst);
         (read | written(instruction)) >> reg.0 & 1 != 0
     }
 
@@ -155,7 +155,7 @@ impl<'g> Uses<'g> {
         let instructions = graph.instructions(id).unwrap_or_default();
         let printed_from = self.printed_from(id, &instructions);
         for (number, instruction) in instructions.iter().enumerate() {
-            let operand = graph.isa().memory_operand(instruction.bytes, instruction.address);
+            let operand = graph.isa().memory_operand(&instruction.inst);
             let operand = operand.filter(|operand| operand.width > 0);
             let displacement = operand.and_then(|operand| operand.displacement_offset);
             for field in &instruction.fields {

@@ -59,11 +59,10 @@ pub(crate) fn entered_between(graph: &Graph) -> FixedBitSet {
 
 /// The exclusive accesses of a block, in order. Bytes that cannot be decoded count as any access.
 pub fn accesses_of(graph: &Graph, id: NodeId) -> Vec<Exclusive> {
-    let (isa, bytes) = (graph.isa(), graph.bytes_of(id));
     let mut all = Vec::new();
     for step in graph.decode(id) {
         match step {
-            Some((at, address, _)) => all.extend(isa.exclusive(&bytes[at as usize..], address)),
+            Some(inst) => all.extend(graph.isa().exclusive(&inst)),
             None => all.extend([false, true].map(|loads| Exclusive { loads, always: false })),
         }
     }

@@ -123,7 +123,7 @@ impl<'g> Link<'g> {
 /// Whether the last instruction of a block is a return or a call.
 fn returns_or_calls(graph: &Graph, block: NodeId) -> bool {
     let last = graph.decode(block).last().flatten();
-    last.is_some_and(|(_, _, insn)| match insn.flow {
+    last.is_some_and(|last| match last.insn.flow {
         Flow::Return | Flow::IndirectCall => true,
         Flow::Direct { branch, .. } => branch.kind == BranchKind::Call,
         _ => false,
@@ -136,7 +136,7 @@ fn uses(graph: &Graph, block: NodeId, register: Reg) -> Vec<Use> {
         return vec![Use { reads: true, overwrites: false }; graph.decode(block).count().max(1)];
     };
     let used = instructions.iter().map(|one| {
-        let reads = graph.isa().reads(one.bytes, one.address).registers;
+        let reads = graph.isa().reads(&one.inst).registers;
         let instruction = Instruction { effects: &one.effects, reads, reads_unseen: false };
         Use { reads: reads & bit(register) != 0, overwrites: instruction.overwrites() & bit(register) != 0 }
     });

@@ -252,14 +252,12 @@ fn may_move(graph: &Graph, block: NodeId, instruction: &Instruction) -> bool {
     let Instruction { range, condition } = instruction;
     let mut bytes = graph.bytes_of(block)[range.start as usize..range.end as usize].to_vec();
     let before = bytes.clone();
-    let address = graph.encoding(block).address(range.start.into()) ^ condition;
+    let at = graph.encoding(block).at(range.start.into()).on(*condition);
     let fields = || graph.refs_of(block).iter().filter(|reference| range.contains(&reference.offset));
     // The linker rewrites accesses to thread-local variables together with the following call.
     let is_plain =
         fields().all(|field| matches!(field.class, RelocClass::Absolute | RelocClass::Instruction));
-    is_plain
-        && graph.isa().move_into_callee(&mut bytes, address)
-        && (bytes == before || fields().next().is_none())
+    is_plain && graph.isa().move_into_callee(&mut bytes, at) && (bytes == before || fields().next().is_none())
 }
 
 /// The places to cut blocks: before and after sequences, except after the call that ends a block.
@@ -287,7 +285,7 @@ fn body(graph: &Graph, block: NodeId) -> (Contents, Terminator) {
             contents.refs.retain(|reference| reference.role != Role::Callee);
         } else {
             let bytes = &mut contents.bytes[start as usize..instruction.range.end as usize];
-            isa.move_into_callee(bytes, encoding.address(start.into()) ^ instruction.condition);
+            isa.move_into_callee(bytes, encoding.at(start.into()).on(instruction.condition));
         }
     }
     if end == Terminator::Return {

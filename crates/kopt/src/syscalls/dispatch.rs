@@ -238,10 +238,10 @@ impl Walker<'_> {
         let compares =
             |effect: &Effect| effect.flags() != Flags::Kept || matches!(effect, Effect::Transfer(_));
         let is_jump = effects.iter().any(|effect| matches!(effect, Effect::Transfer(_)));
-        let only_compares = effects.iter().all(compares)
-            && (is_jump || self.isa.only_computes(instruction.bytes, instruction.address));
+        let only_compares =
+            effects.iter().all(compares) && (is_jump || self.isa.only_computes(&instruction.inst));
         if !only_compares {
-            self.history.push((instruction.bytes.to_vec(), instruction.fields.to_vec()));
+            self.history.push((instruction.inst.bytes.to_vec(), instruction.fields.to_vec()));
         }
         self.state.apply(&mut self.names, at, effects);
     }

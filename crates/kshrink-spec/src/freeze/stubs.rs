@@ -96,7 +96,7 @@ mod tests {
     use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
     use goblin::elf::sym::STT_FUNC;
     use kelf::{Machine, Object, Place, Reloc, RelocClass, SectionIndex, Symbol, SymbolIndex};
-    use kisa::Flow;
+    use kisa::{Encoding, Flow};
     use kopt::freeze::stubs::STUBS;
 
     use super::super::handmade::{
@@ -230,12 +230,11 @@ mod tests {
         assert_eq!(split.frozen[0].leaving().collect::<Vec<_>>(), [0]);
         for runs_at in [layout.code.start, layout.mapped.start, layout.mapped.end - 8] {
             let bytes = section_at(&split.frozen[0], &addresses, runs_at).unwrap();
-            let insn = |at: usize| {
-                kisa::isa(Machine::Arm)
-                    .decode(&bytes[at..], u64::from(runs_at) + at as u64 + 1)
-                    .expect("a call")
+            let call = |at: usize| {
+                let place = Encoding::Thumb.at(u64::from(runs_at) + at as u64);
+                kisa::isa(Machine::Arm).decode(&bytes[at..], place).expect("a call")
             };
-            let target = |at: usize| match insn(at).flow {
+            let target = |at: usize| match call(at).insn.flow {
                 Flow::Direct { target, .. } => target as u32,
                 other => panic!("{other:?}"),
             };

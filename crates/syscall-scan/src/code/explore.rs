@@ -4,7 +4,7 @@ mod exits;
 
 use std::collections::BTreeMap;
 
-use kisa::{Effect, Explained, Flow, Insn};
+use kisa::{Effect, Flow, Insn};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
@@ -227,14 +227,15 @@ impl<'a> Code<'a> {
                 return exit;
             }
             effects.clear();
-            let Some(Explained { mut insn, operand }) = self.explain(reader, at, &mut effects) else {
+            let Some(inst) = self.explain(reader, at, &mut effects) else {
                 return self.add_exit(at, at, ExitKind::Stop, Returns::No);
             };
+            let mut insn = inst.insn;
             let next = at.plus(insn.len.into());
             match self.tracker {
                 Some(_) => self.follow_held((at, next), &effects, &mut holding, true),
                 None => {
-                    self.note_addresses((at, next), &effects, operand);
+                    self.note_addresses((at, next), &effects, self.isa.memory_operand(&inst));
                     comparison.follow(at, &effects, self.deferred.entry);
                 }
             }

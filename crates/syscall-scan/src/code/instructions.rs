@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use kelf::Machine;
-use kisa::{Branch, BranchKind, Effect, Explained, Flow, Insn, MemoryOperand, Value, arm};
+use kisa::{At, Branch, BranchKind, Effect, Flow, Insn, Inst, MemoryOperand, Value};
 
 use super::reachable::Code;
 use super::thunks::Thunk;
@@ -16,15 +16,14 @@ const HALT: u8 = 0xf4;
 pub struct Reader<'a> {
     /// The addresses of the piece: from an instruction to the end of its segment.
     piece: Range<u64>,
-    reader: Box<dyn kisa::Reader + 'a>,
+    reader: Box<dyn kisa::Reader<'a> + 'a>,
 }
 
 impl<'a> Code<'a> {
     /// Returns the instruction at an address; `None` if there is none.
     pub fn decode(&self, at: Addr) -> Option<Insn> {
         let is_code = self.image.is_code(at);
-        let mut insn =
-            is_code.then(|| self.isa.decode(self.image.code_bytes(at), self.predicated(at))).flatten()?;
+        let mut insn = is_code.then(|| self.inst(at)).flatten()?.insn;
         if !self.thunks.is_empty() {
             insn.flow = self.flow_through_thunk(at, insn.flow).unwrap_or(insn.flow);
         }
@@ -50,29 +49,32 @@ impl<'a> Code<'a> {
         (first - reader.piece.start) as usize
     }
 
-    /// Returns the instruction with its memory operand, and appends its effects to `out`.
+    /// Returns the instruction, and appends its effects to `out`.
     pub(super) fn explain(
         &self,
         reader: &mut Reader<'a>,
         at: Addr,
         out: &mut Vec<Effect>,
-    ) -> Option<Explained> {
-        let first = out.len();
+    ) -> Option<Inst<'a>> {
         let is_code = self.image.is_code(at);
         let offset = self.seek(reader, at);
-        let mut explained =
-            is_code.then(|| reader.reader.explain(offset, self.predicated(at), out)).flatten()?;
-        if !self.thunks.is_empty() {
-            if let Some(flow) = self.flow_through_thunk(at, explained.insn.flow) {
-                explained.insn.flow = flow;
-                out.truncate(first);
+        let mut inst = is_code.then(|| reader.reader.decode(offset, self.place(at))).flatten()?;
+        match self.flow_through_thunk(at, inst.insn.flow) {
+            Some(flow) => {
+                inst.insn.flow = flow;
                 self.effects_through_thunk(at, out);
             }
+            None => self.isa.effects(&inst, out),
         }
         if self.is_halt(at) {
-            explained.insn.flow = Flow::Trap;
+            inst.insn.flow = Flow::Trap;
         }
-        Some(explained)
+        Some(inst)
+    }
+
+    /// Returns the instruction at an address as its bytes say.
+    fn inst(&self, at: Addr) -> Option<Inst<'a>> {
+        self.isa.decode(self.image.code_bytes(at), self.place(at))
     }
 
     /// Returns whether an instruction is `hlt`, which only the kernel may execute. C libraries use it to stop a program
@@ -85,7 +87,7 @@ impl<'a> Code<'a> {
     /// Appends the effects of the instruction at an address to `out`.
     pub fn effects(&self, at: Addr, out: &mut Vec<Effect>) {
         if self.thunks.is_empty() || !self.effects_through_thunk(at, out) {
-            self.isa.effects(self.image.code_bytes(at), self.predicated(at), out);
+            self.inst(at).inspect(|inst| self.isa.effects(inst, out));
         }
     }
 
@@ -100,23 +102,23 @@ impl<'a> Code<'a> {
     pub fn read_effects(&self, reader: &mut Reader<'a>, at: Addr, out: &mut Vec<Effect>) {
         if self.thunks.is_empty() || !self.effects_through_thunk(at, out) {
             let offset = self.seek(reader, at);
-            reader.reader.effects(offset, self.predicated(at), out);
+            reader.reader.decode(offset, self.place(at)).inspect(|inst| self.isa.effects(inst, out));
         }
     }
 
-    /// Returns the address of an instruction, combined with the condition of a preceding instruction on it.
-    fn predicated(&self, at: Addr) -> u64 {
-        self.predicates.get(&at).map_or(at.0, |&condition| arm::predicated(at.0, condition))
+    /// Returns the place of an instruction, with the condition of a preceding instruction on it.
+    fn place(&self, at: Addr) -> At {
+        At::of_pointer(self.image.machine, at.0).on(self.predicates.get(&at).copied())
     }
 
     /// Returns the memory operand of the instruction at an address, if it has an explicit one.
     pub fn memory_operand(&self, at: Addr) -> Option<MemoryOperand> {
-        self.isa.memory_operand(self.image.code_bytes(at), at.0)
+        self.isa.memory_operand(&self.inst(at)?)
     }
 
     /// Returns the registers that the instruction at an address reads, as bits.
     pub fn registers_read(&self, at: Addr) -> u64 {
-        self.isa.registers_read(self.image.code_bytes(at), at.0)
+        self.inst(at).map_or(u64::MAX, |inst| self.isa.registers_read(&inst))
     }
 }
 
@@ -133,19 +135,19 @@ impl Code<'_> {
 
     /// Appends the effects of an instruction whose branch leads through a thunk to `out`. Returns whether it does.
     fn effects_through_thunk(&self, at: Addr, out: &mut Vec<Effect>) -> bool {
-        let insn = self.isa.decode(self.image.code_bytes(at), at.0);
-        let Some((thunk, kind)) = insn.and_then(|insn| self.thunk_behind(at, insn.flow)) else {
-            return false;
-        };
+        let Some(inst) = self.inst(at) else { return false };
+        let Some((thunk, kind)) = self.thunk_behind(at, inst.insn.flow) else { return false };
         match thunk {
             Thunk::Jump(reg) => {
                 let width = self.image.machine.word_size();
                 out.push(Effect::Transfer(Value::Reg { reg, width }));
                 if kind == BranchKind::Call {
-                    self.isa.effects(self.image.code_bytes(at), at.0, out);
+                    self.isa.effects(&inst, out);
                 }
             }
-            Thunk::Return(ret) => self.isa.effects(self.image.code_bytes(ret), ret.0, out),
+            Thunk::Return(ret) => {
+                self.inst(ret).inspect(|inst| self.isa.effects(inst, out));
+            }
         }
         true
     }

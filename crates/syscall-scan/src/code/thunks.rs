@@ -16,7 +16,7 @@
 //! the same way, because compilers also emit thunks inline.
 
 use kelf::Machine;
-use kisa::{Branch, BranchKind, Effect, Flow, Isa, Reg, Value};
+use kisa::{Branch, BranchKind, Effect, Encoding, Flow, Isa, Reg, Value};
 use memchr::memmem;
 use rustc_hash::FxHashMap;
 
@@ -58,19 +58,19 @@ pub(super) fn find(image: &Image, isa: &dyn Isa) -> Thunks {
 
 /// Returns the effect of the thunk at an address; `None` if there is none.
 fn thunk(image: &Image, isa: &dyn Isa, start: Addr) -> Option<Thunk> {
-    let call = image.is_code(start).then(|| isa.decode(image.code_bytes(start), start.0)).flatten()?;
+    let inst = |at: Addr| isa.decode(image.code_bytes(at), Encoding::Main.at(at.0));
+    let call = image.is_code(start).then(|| inst(start)).flatten()?.insn;
     let Flow::Direct { branch: Branch { kind: BranchKind::Call, .. }, target, .. } = call.flow else {
         return None;
     };
     let swap = Addr(image.wrap(target));
-    let insn = image.is_code(swap).then(|| isa.decode(image.code_bytes(swap), swap.0)).flatten()?;
-    let end = swap.plus(insn.len.into());
-    let last = isa.decode(image.code_bytes(end), end.0)?;
-    if u64::from(call.len) != CALL || last.flow != Flow::Return {
+    let changes = image.is_code(swap).then(|| inst(swap)).flatten()?;
+    let end = swap.plus(changes.insn.len.into());
+    if u64::from(call.len) != CALL || inst(end)?.insn.flow != Flow::Return {
         return None;
     }
     let mut effects = Vec::new();
-    isa.effects(image.code_bytes(swap), swap.0, &mut effects);
+    isa.effects(&changes, &mut effects);
     let (stack, word) = (isa.stack_pointer(), image.machine.word_size());
     effects.iter().find_map(|effect| match *effect {
         Effect::Store { to, value: Value::Reg { reg, width }, .. }

@@ -180,8 +180,8 @@ impl UseWalk<'_, '_> {
         let length = code.length(at)?;
         let mut effects = std::mem::take(&mut self.effects);
         effects.clear();
-        let operand =
-            code.explain(&mut self.reader, at, &mut effects).and_then(|explained| explained.operand);
+        let inst = code.explain(&mut self.reader, at, &mut effects);
+        let operand = inst.and_then(|inst| code.isa.memory_operand(&inst));
         self.at = at;
         self.branches_through = None;
         let mut named = false;

@@ -189,7 +189,9 @@ mod tests {
                 for mod_rm in 0..=255 {
                     let mut bytes = [prefix, &opcode, &[mod_rm, 0x25]].concat();
                     bytes.resize(20, 0x11);
-                    let Some(insn) = isa.decode(&bytes, 0) else { continue };
+                    let Some(kisa::Inst { insn, .. }) = isa.decode(&bytes, kisa::Encoding::Main.at(0)) else {
+                        continue;
+                    };
                     match length(&bytes) {
                         Some(length) if length == usize::from(insn.len) => same += 1,
                         // Rare instructions are coded as literal bytes, and so are instructions with a wrong length.

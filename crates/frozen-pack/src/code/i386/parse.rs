@@ -1,6 +1,6 @@
 //! Splitting code into instructions, fitting a [`CodeModel`] to it, and encoding it with that model.
 
-use kisa::Isa;
+use kisa::{Encoding, Isa};
 use rustc_hash::FxHashMap;
 
 use super::CodeModel;
@@ -58,7 +58,7 @@ impl<'b> Parsed<'b> {
         };
         let bytes = bytes.get(..len)?;
         // The instruction set's decoder decides whether it is an instruction.
-        let insn = isa.decode(bytes, 0)?;
+        let insn = isa.decode(bytes, Encoding::Main.at(0))?.insn;
         (usize::from(insn.len) == len).then_some(Parsed { bytes, start, mod_rm, sib, displacement, operand })
     }
 

@@ -12,9 +12,11 @@ impl CodeSection {
     /// Collects the nearby places that instructions refer to. A literal outside of its function keeps both in place,
     /// and so does a table of distances with a slot that leads out of its function.
     pub(super) fn collect_literals(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+        if !isa.machine().target().has_literals {
+            return;
+        }
         for placed in &self.insns {
-            let bytes = &section.data[placed.offset as usize..placed.end() as usize];
-            if let Some(literal) = isa.literal(bytes, placed.address()) {
+            if let Some(literal) = isa.literal(&placed.inst(isa, &section.data)) {
                 self.literals.push((placed.offset, literal.target as u32));
             }
         }
@@ -43,21 +45,21 @@ impl CodeSection {
     /// its own address; in Thumb code, it directly follows the instruction that computes the address of the table, and
     /// nothing else leads to it. Its target is a word of the data at that address, which has a relocation.
     fn collect_table_jumps(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
-        let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
         let mut before: Option<&PlacedInsn> = None;
         for placed in &self.insns {
             let in_front = before.replace(placed).filter(|before| before.end() == placed.offset);
-            let Some(base) = isa.address_table(bytes(placed), placed.address()) else { continue };
-            let own = isa.literal(bytes(placed), placed.address());
+            let jump = placed.inst(isa, &section.data);
+            let Some(base) = isa.address_table(&jump) else { continue };
+            let own = isa.literal(&jump);
             let table = own.or_else(|| {
                 let computes = |before: &&PlacedInsn| {
                     let mut effects = Vec::new();
-                    isa.effects(bytes(before), before.address(), &mut effects);
+                    isa.effects(&before.inst(isa, &section.data), &mut effects);
                     let written = effects.iter().fold(0, |set, effect| set | effect.registers_written());
                     written == 1 << base.0 && !before.is_conditional() && !before.is_predicated()
                 };
                 let before = in_front.filter(computes)?;
-                isa.literal(bytes(before), before.address())
+                isa.literal(&before.inst(isa, &section.data))
             });
             let Some(table) = table.filter(|table| table.read.is_none()) else { continue };
             if self.data_containing(table.target as u32).is_none() {
@@ -109,11 +111,10 @@ impl CodeSection {
 
 /// Whether the value that the first instruction loads is only used as an argument of a call.
 fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &[PlacedInsn]) -> bool {
-    let bytes = |placed: &PlacedInsn| &section.data[placed.offset as usize..placed.end() as usize];
     let mut effects = Vec::new();
     let mut written = |placed: &PlacedInsn| {
         effects.clear();
-        isa.effects(bytes(placed), placed.address(), &mut effects);
+        isa.effects(&placed.inst(isa, &section.data), &mut effects);
         effects.iter().fold(0, |set, effect| set | effect.registers_written())
     };
     let Some(load) = insns.first().filter(|load| !load.is_predicated() && !load.insn.conditional) else {
@@ -128,7 +129,7 @@ fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &
         if pair[0].end() != next.offset || next.is_conditional() {
             return false;
         }
-        if isa.registers_read(bytes(next), next.address()) & value != 0 {
+        if isa.registers_read(&next.inst(isa, &section.data)) & value != 0 {
             return false;
         }
         match next.insn.flow {
@@ -156,7 +157,7 @@ fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) 
             return false;
         }
         effects.clear();
-        isa.effects(&data[pair[0].offset as usize..pair[0].end() as usize], pair[0].address(), &mut effects);
+        isa.effects(&pair[0].inst(isa, data), &mut effects);
         let moves = effects.iter().any(|effect| effect.registers_written() >> stack.0 & 1 != 0);
         let top = if moves { -i64::from(isa.machine().word_size()) } else { 0 };
         let puts = |effect: &Effect| match effect {

@@ -29,15 +29,16 @@ impl CodeSection {
         section: &kelf::Section<'_>,
         mapping: &Mapping,
     ) {
+        if !isa.machine().target().has_literals {
+            return;
+        }
         let mut distances = Vec::new();
         let mut inner = Vec::new();
         for span in self.spans.iter().filter(|span| !span.carried) {
-            let insns = self.insns_of(span).iter().map(|placed| {
-                (&section.data[placed.offset as usize..placed.end() as usize], placed.address())
-            });
-            let counters = insns.clone().filter_map(|(bytes, at)| isa.computes_from_pc(bytes, at));
+            let insns = self.insns_of(span).iter().map(|placed| placed.inst(isa, &section.data));
+            let counters = insns.clone().filter_map(|inst| isa.computes_from_pc(&inst));
             let counters: Vec<u32> = counters.map(|counter| counter as u32).collect();
-            let tables = insns.filter_map(|(bytes, at)| isa.literal(bytes, at));
+            let tables = insns.filter_map(|inst| isa.literal(&inst));
             let tables = tables.filter(|literal| literal.read.is_none()).map(|literal| literal.target as u32);
             let bases: Vec<u32> = counters.iter().copied().chain(tables).collect();
             if bases.is_empty() {
@@ -85,8 +86,7 @@ impl CodeSection {
         }
         let mut lower: FxHashMap<Reg, u16> = FxHashMap::default();
         for placed in self.insns_of(span) {
-            let bytes = &section.data[placed.offset as usize..placed.end() as usize];
-            let half = isa.half_of_number(bytes, placed.address());
+            let half = isa.half_of_number(&placed.inst(isa, &section.data));
             match half.filter(|_| reloc_at(&section.relocs, placed.offset).is_none()) {
                 Some((reg, half, false)) => {
                     lower.insert(reg, half);

@@ -147,7 +147,7 @@ fn gap(
 
 fn is_padding(isa: &dyn Rewritable, encoding: Encoding, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
-        match isa.padding_len(bytes, encoding.address(0)) {
+        match isa.padding_len(bytes, encoding) {
             Some(len) => bytes = &bytes[len..],
             _ => return false,
         }

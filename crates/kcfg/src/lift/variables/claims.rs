@@ -79,7 +79,7 @@ impl<'g> Prover<'g> {
         let number = instructions.partition_point(|insn| insn.offset <= reference.offset).checked_sub(1)?;
         let instruction = &instructions[number];
         let field = (reference.offset - instruction.offset) as u8;
-        match self.graph.isa().memory_operand(instruction.bytes, instruction.address) {
+        match self.graph.isa().memory_operand(&instruction.inst) {
             Some(operand) if operand.displacement_offset == Some(field) => {
                 self.memory(node, number, reference, &operand)
             }

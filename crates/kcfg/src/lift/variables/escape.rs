@@ -89,13 +89,13 @@ impl Search<'_> {
     }
 
     fn instruction(&mut self, node: NodeId, instruction: &Instruction, held: u64) -> Option<u64> {
-        let Instruction { bytes, address, effects, fields, .. } = instruction;
+        let Instruction { inst, effects, fields, .. } = instruction;
         // A string instruction accesses memory there, unless its count is 0.
-        if self.isa.string_registers(bytes) & held != 0 {
+        if self.isa.string_registers(inst) & held != 0 {
             return Some(0);
         }
-        let read = self.isa.registers_read(bytes, *address) & held;
-        if let Some(operand) = self.isa.memory_operand(bytes, *address)
+        let read = self.isa.registers_read(inst) & held;
+        if let Some(operand) = self.isa.memory_operand(inst)
             && operand.address.base.is_some_and(|base| held >> base.0 & 1 != 0)
         {
             let is_relocated = fields.iter().any(|field| Some(field.offset) == operand.displacement_offset);

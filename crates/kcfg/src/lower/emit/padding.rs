@@ -46,7 +46,7 @@ impl<'g> Emitter<'g> {
 
     fn is_padding(&self, encoding: Encoding, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
-            let len = self.isa.padding_len(bytes, encoding.address(0));
+            let len = self.isa.padding_len(bytes, encoding);
             let Some(rest) = len.and_then(|len| bytes.get(len..)) else { return false };
             bytes = rest;
         }

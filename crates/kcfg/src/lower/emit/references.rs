@@ -92,10 +92,7 @@ impl Emitter<'_> {
                 field.copy_from_slice(&slot.to_le_bytes()[..field.len()]);
                 fits
             }
-            _ => {
-                let address = graph.encoding(placed.node).address(place as u64);
-                self.isa.set_literal(field, address, target as u64)
-            }
+            _ => self.isa.set_literal(field, graph.encoding(placed.node).at(place as u64), target as u64),
         };
         if reaches {
             return Ok(());

@@ -7,7 +7,7 @@ use crate::x86::decode;
 
 fn model(bits: u32, bytes: &[u8]) -> Vec<Effect> {
     let mut out = Vec::new();
-    effects(bits, bytes, 0x1000, &mut out);
+    effects_of(&decode::Decoded::new(bits, bytes, 0x1000).unwrap(), &mut out);
     out
 }
 
@@ -285,7 +285,7 @@ fn relocated_fields_are_symbols() {
     let field = |offset, width, addend| RelocatedField { offset, width, symbol, addend };
     let model = |bits, bytes: &[u8], fields: &[RelocatedField]| {
         let mut out = Vec::new();
-        relocated_effects(bits, bytes, fields, &mut out);
+        relocated_effects(&decode::Decoded::new(bits, bytes, 0).unwrap(), bytes, fields, &mut out);
         out
     };
     let value = Value::Symbol { symbol, addend: 8 };
@@ -344,7 +344,7 @@ fn parts_of_registers_are_not_overwritten() {
 fn flags_that_are_read_and_left() {
     use crate::Flags;
     let left = |bytes: &[u8]| model(32, bytes).iter().map(Effect::flags).collect::<Vec<_>>();
-    let reads = |bytes: &[u8]| crate::x86::operands::reads_flags(32, bytes);
+    let reads = |bytes: &[u8]| crate::x86::operands::reads_flags(&decode::instruction(32, bytes, 0).unwrap());
     // cmp %eax,%ecx
     assert_eq!((left(b"\x39\xc1"), reads(b"\x39\xc1")), (vec![Flags::Overwritten], false));
     // inc %eax keeps the carry.
@@ -377,7 +377,8 @@ fn memory_that_is_read_and_written() {
 
 #[test]
 fn what_only_computes() {
-    let computes = |bytes: &[u8]| super::super::computes::only_computes(32, bytes);
+    let computes =
+        |bytes: &[u8]| super::super::computes::only_computes(&decode::instruction(32, bytes, 0).unwrap());
     // mov (%eax),%ecx; lea 4(%eax),%ecx; cmpl $0,(%eax); test %eax,%ecx; sete %al; cmove %ecx,%eax; nopl (%eax)
     let plain: [&[u8]; 7] = [
         b"\x8b\x08",
