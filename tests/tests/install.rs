@@ -19,12 +19,17 @@ fn make(target: &str, destination: &Path) {
     run.env("CARGO_TARGET_DIR", built).succeed();
 }
 
-/// Returns the packages that have a command.
+/// Returns the commands: one for each package with a `main.rs`, named by its manifest or else like the package.
 fn commands() -> BTreeSet<String> {
     let packages =
         fs::read_dir(workspace().join("crates")).expect("crates/").map(|entry| entry.expect("a crate"));
     let with_command = packages.filter(|entry| entry.path().join("src/main.rs").exists());
-    with_command.map(|entry| entry.file_name().into_string().expect("UTF-8")).collect()
+    let name = |entry: fs::DirEntry| {
+        let manifest = read(&entry.path().join("Cargo.toml"));
+        let named = manifest.split_once("[[bin]]\nname = \"").and_then(|(_, rest)| rest.split('"').next());
+        named.map_or_else(|| entry.file_name().into_string().expect("UTF-8"), str::to_owned)
+    };
+    with_command.map(name).collect()
 }
 
 /// All files below a directory.

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS};
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
-use kelf::{Program, is_given_back};
+use kelf::Program;
 use kopt::retained::Removals;
 use kplan::KeptBytes;
+use ksize::is_given_back;
 use rustc_hash::FxHashMap;
 
 /// The kind of memory that bytes take.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use kcli::Failure;
 use kcli::scratch::{self, last_lines};
-use kelf::{KernelBuild, SizeTable};
+use kelf::KernelBuild;
+use ksize::SizeTable;
 use serde::Serialize;
 
 /// The figures of a kernel.

@@ -6,7 +6,7 @@ use goblin::elf::Elf;
 use goblin::elf::section_header::SHT_NOBITS;
 use goblin::elf::sym::{STT_FILE, STT_SECTION};
 use kcli::{Table, human};
-use kelf::FROZEN_SYMBOLS;
+use ksize::FROZEN_SYMBOLS;
 use serde::Serialize;
 
 use crate::error::Damaged;

@@ -4,7 +4,7 @@
 //! - [`with_arguments`]: parses its command line, which man pages and completions are generated from as well;
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes; `-` means standard input or output;
 //! - [`create_with_page`]: a result, and a page beside it;
-//! - [`read_input_if`], [`read_file_if`], [`read_if`]: files whose head shows whether they are of the expected kind;
+//! - [`read_input_if`]: input whose head shows whether it is of the expected kind;
 //! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most commands read;
 //! - [`Progress`]: a spinner or bar on a terminal, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns;
@@ -26,7 +26,7 @@ pub mod search;
 mod table;
 mod with_page;
 
-pub use input::{is_piped_stdin, read_file_if, read_if, read_input, read_input_if};
+pub use input::{is_piped_stdin, read_input, read_input_if};
 pub use install::with_arguments;
 pub use output::Output;
 pub use plan::{check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan};

@@ -81,6 +81,18 @@ pub trait Fault: Error + Send + Sync + 'static {
     fn is_bad_input(&self) -> bool;
 }
 
+impl Fault for kelf::Error {
+    fn is_bad_input(&self) -> bool {
+        kelf::Error::is_bad_input(self)
+    }
+}
+
+impl Fault for kelf::DumpError {
+    fn is_bad_input(&self) -> bool {
+        kelf::DumpError::is_bad_input(self)
+    }
+}
+
 impl Fault for kplan::Error {
     fn is_bad_input(&self) -> bool {
         kplan::Error::is_bad_input(self)

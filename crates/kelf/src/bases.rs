@@ -28,10 +28,7 @@ use crate::object::{Object, Place};
 pub fn section_bases(object: &Object<'_>, linked: &Path) -> Result<Vec<Option<u64>>> {
     let bytes = read_linked(linked)?;
     let file = ElfFile::parse_linked(&linked.display().to_string(), &bytes, "a linked kernel (vmlinux)")?;
-    let symbols = match file.symbol_table()? {
-        Some(table) => file.symbols(table)?,
-        None => Vec::new(),
-    };
+    let symbols = file.symbols()?;
     let is_place = |kind| !matches!(kind, STT_FILE | STT_SECTION);
     let linked_symbols = symbols.iter().filter(|(symbol, name)| {
         let defined = symbol.st_shndx != 0 && symbol.st_shndx != SHN_ABS as usize;

@@ -36,8 +36,9 @@ pub enum DumpError {
     },
 }
 
-impl kcli::Fault for DumpError {
-    fn is_bad_input(&self) -> bool {
+impl DumpError {
+    /// Whether the input is at fault. If so, the same call on the same files cannot succeed.
+    pub fn is_bad_input(&self) -> bool {
         matches!(self, DumpError::Unusable { .. })
     }
 }

@@ -1,7 +1,7 @@
 //! Errors, each with the file, the place in it, the expectation and advice.
 //!
 //! The crate has one error type: most callers print the error, and otherwise only distinguish bad input from a failed
-//! job ([`kcli::Fault`]).
+//! job ([`Error::is_bad_input`]).
 
 use std::io;
 use std::path::PathBuf;
@@ -110,6 +110,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the input is at fault. If so, the same call on the same files cannot succeed.
+    pub fn is_bad_input(&self) -> bool {
+        !matches!(self, Error::Read { .. })
+    }
+
     /// Creates an [`Error::Unsupported`] about a name that is not UTF-8.
     pub(crate) fn not_utf8(file: impl ToString, place: impl Into<String>, name: &[u8]) -> Error {
         let problem = format!(
@@ -117,11 +122,5 @@ impl Error {
             name.escape_ascii()
         );
         Error::Unsupported { file: file.to_string(), place: place.into(), problem }
-    }
-}
-
-impl kcli::Fault for Error {
-    fn is_bad_input(&self) -> bool {
-        !matches!(self, Error::Read { .. })
     }
 }

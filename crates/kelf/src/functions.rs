@@ -114,10 +114,7 @@ impl Functions {
         let expected = "a linked kernel (vmlinux) or program";
         let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
         let (numbers, sections) = code_sections(&file)?;
-        let symbols = match file.symbol_table()? {
-            Some(table) => file.symbols(table)?,
-            None => Vec::new(),
-        };
+        let symbols = file.symbols()?;
         let globals = symbols
             .iter()
             .filter(|(symbol, _)| symbol.st_bind() != STB_LOCAL && symbol.st_shndx != 0)

@@ -1,6 +1,6 @@
 //! The ELF header, section headers, names and symbols of any ELF file, checked.
 //!
-//! Relocatable objects ([`crate::read`]) and linked kernels ([`crate::size`]) share this part. goblin parses each
+//! Relocatable objects ([`crate::read`]) and linked kernels share this part. goblin parses each
 //! entry, but the loops are ours: goblin's own constructors salvage what they can of a damaged file, while a rewriter
 //! must refuse it and report the location of the damage. Every offset is compared with the file's length before any
 //! allocation for it.
@@ -18,6 +18,7 @@ use scroll::Pread;
 
 use crate::archive::is_archive;
 use crate::error::{Error, Result};
+use crate::head::read_file_if;
 use crate::machine::Machine;
 
 /// The types (`e_type`) of relocatable objects.
@@ -28,13 +29,15 @@ const LINKED: &[u16] = &[ET_EXEC, ET_DYN];
 const BITCODE: [&[u8]; 2] = [b"BC\xc0\xde", b"\xde\xc0\x17\x0b"];
 
 /// An ELF file with a valid header and valid section headers.
-pub(crate) struct ElfFile<'a> {
-    pub name: String,
-    pub bytes: &'a [u8],
-    pub ctx: Ctx,
+pub struct ElfFile<'a> {
+    /// The machine of its code.
     pub machine: Machine,
-    pub header: Header,
+    /// The section headers.
     pub sections: Vec<SectionHeader>,
+    pub(crate) name: String,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) ctx: Ctx,
+    pub(crate) header: Header,
     names: &'a [u8],
 }
 
@@ -48,12 +51,15 @@ pub fn linked_machine(name: &str, bytes: &[u8], expected: &str) -> Result<Machin
 
 impl<'a> ElfFile<'a> {
     /// Reads the headers of `bytes`, a relocatable object.
-    pub fn parse_object(name: &str, bytes: &'a [u8]) -> Result<Self> {
+    pub(crate) fn parse_object(name: &str, bytes: &'a [u8]) -> Result<Self> {
         let expected = "a little-endian relocatable object (.o), as the compiler makes it before linking";
         ElfFile::parse(name, bytes, expected, OBJECT)
     }
 
-    /// Reads the headers of `bytes`, a linked file. `expected` names the expected kind of file, for messages.
+    /// Reads the headers of `bytes`, a linked file. `name` and `expected`, the expected kind of file, are for messages.
+    ///
+    /// # Errors
+    /// [`Error::WrongKind`] if `bytes` are not a linked ELF file, [`Error::Damaged`] if its headers are damaged.
     pub fn parse_linked(name: &str, bytes: &'a [u8], expected: &str) -> Result<Self> {
         ElfFile::parse(name, bytes, expected, LINKED)
     }
@@ -74,7 +80,7 @@ impl<'a> ElfFile<'a> {
     }
 
     /// Returns the number of the section that holds the section names, if there is one.
-    pub fn name_table(&self) -> Option<usize> {
+    pub(crate) fn name_table(&self) -> Option<usize> {
         let index = match u32::from(self.header.e_shstrndx) {
             // With 65,280 sections or more the number moves into the null section's link.
             SHN_XINDEX => self.sections.first()?.sh_link as usize,
@@ -88,7 +94,7 @@ impl<'a> ElfFile<'a> {
         Error::Damaged { file: self.name.clone(), place: place.into(), problem: problem.into() }
     }
 
-    /// Returns the name of a section for messages.
+    /// Describes a section for messages, by its index and name.
     pub fn describe(&self, section: usize) -> String {
         match self.section_name(section) {
             Ok(name) => format!("section {section} ({name})"),
@@ -96,7 +102,10 @@ impl<'a> ElfFile<'a> {
         }
     }
 
-    /// Returns the name of a section.
+    /// Returns the name of a section, by its index.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it lies outside the table of names, [`Error::Unsupported`] if it is not UTF-8.
     pub fn section_name(&self, section: usize) -> Result<&'a str> {
         let offset = self.sections[section].sh_name;
         if self.names.is_empty() && offset == 0 {
@@ -105,7 +114,10 @@ impl<'a> ElfFile<'a> {
         self.name_at(self.names, offset, || format!("section {section}"))
     }
 
-    /// Returns the bytes of a section; none for `SHT_NOBITS`.
+    /// Returns the bytes of a section, by its index; none for `SHT_NOBITS`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if there is no such section, or its bytes lie outside the file.
     pub fn content(&self, section: usize) -> Result<&'a [u8]> {
         let Some(header) = self.sections.get(section) else {
             let problem = format!("it does not exist: there are {} sections", self.sections.len());
@@ -126,7 +138,7 @@ impl<'a> ElfFile<'a> {
     }
 
     /// Returns the bytes of a table section, and the number of its entries of `entry_size` bytes.
-    pub fn table(&self, section: usize, entry_size: usize) -> Result<(&'a [u8], usize)> {
+    pub(crate) fn table(&self, section: usize, entry_size: usize) -> Result<(&'a [u8], usize)> {
         let bytes = self.content(section)?;
         let declared = self.sections[section].sh_entsize;
         if declared != entry_size as u64 || bytes.len() % entry_size != 0 {
@@ -140,7 +152,7 @@ impl<'a> ElfFile<'a> {
     }
 
     /// Returns the number of the symbol table section, if there is one.
-    pub fn symbol_table(&self) -> Result<Option<usize>> {
+    pub(crate) fn symbol_table(&self) -> Result<Option<usize>> {
         let mut tables = (0..self.sections.len()).filter(|&s| self.sections[s].sh_type == SHT_SYMTAB);
         let table = tables.next();
         match tables.next() {
@@ -150,8 +162,16 @@ impl<'a> ElfFile<'a> {
         }
     }
 
-    /// Returns the symbols of table `table` with their names.
-    pub fn symbols(&self, table: usize) -> Result<Vec<(Sym, &'a str)>> {
+    /// Returns the symbols with their names, in the order of the symbol table; none if the file is stripped.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if the table is damaged or there are two, [`Error::Unsupported`] for a name that is not UTF-8.
+    pub fn symbols(&self) -> Result<Vec<(Sym, &'a str)>> {
+        self.symbol_table()?.map_or(Ok(Vec::new()), |table| self.symbols_in(table))
+    }
+
+    /// Returns the symbols of the table in section `table` with their names.
+    pub(crate) fn symbols_in(&self, table: usize) -> Result<Vec<(Sym, &'a str)>> {
         let (bytes, count) = self.table(table, Sym::size(self.ctx.container))?;
         let strings = self.content(self.sections[table].sh_link as usize)?;
         let mut symbols = Vec::with_capacity(count);
@@ -180,7 +200,7 @@ impl<'a> ElfFile<'a> {
     }
 
     /// Returns the build ID in hexadecimal digits, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
-    pub fn build_id(&self) -> Result<Option<String>> {
+    pub(crate) fn build_id(&self) -> Result<Option<String>> {
         for (index, header) in self.sections.iter().enumerate() {
             if header.sh_type != SHT_NOTE {
                 continue;
@@ -238,7 +258,7 @@ pub fn read_linked(path: &Path) -> Result<Vec<u8>> {
 
 /// Reads the file at `path`: the whole content if `is_wanted` accepts its head, else only the head.
 pub(crate) fn read_if(path: &Path, is_wanted: impl FnOnce(&[u8]) -> bool) -> Result<Vec<u8>> {
-    kcli::read_file_if(path, is_wanted).map_err(|source| Error::Read { path: path.into(), source })
+    read_file_if(path, is_wanted).map_err(|source| Error::Read { path: path.into(), source })
 }
 
 /// Reads the ELF header of a file of one of these types (`e_type`). Ignores everything after the header.

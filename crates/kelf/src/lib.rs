@@ -13,9 +13,8 @@
 //! data (`Vec`s with public fields and index newtypes) rather than a view into a file: a rewriter makes most of its
 //! output from scratch, and reading and writing then meet in one type that tests can compare.
 //!
-//! For the linked file, [`Functions`] gives the code by name and address, [`section_bases`] the addresses of an
-//! object's sections, and [`SizeTable`] the sizes, which the command `kelf size` prints. [`Dump`] reads the memory of a
-//! running kernel.
+//! For the linked file, [`ElfFile`] and [`Segments`] give its sections and symbols, [`Functions`] the code by name and
+//! address, and [`section_bases`] the addresses of an object's sections. [`Dump`] reads the memory of a running kernel.
 
 pub mod archive;
 pub mod build_dir;
@@ -28,7 +27,6 @@ pub mod object;
 pub mod program;
 pub mod read;
 pub mod reloc;
-pub mod size;
 pub mod target;
 pub mod write;
 
@@ -36,10 +34,9 @@ mod addend;
 mod attributes;
 mod bases;
 mod error;
-mod frozen;
+mod head;
 mod headers;
 mod lines;
-mod memory;
 mod resolve;
 mod segments;
 mod source;
@@ -50,18 +47,17 @@ pub use bases::section_bases;
 pub use build_dir::{KernelBuild, KernelVersion};
 pub use dump::{Dump, DumpError};
 pub use error::{Error, Result};
-pub use frozen::{FROZEN_SYMBOLS, FrozenSizes};
 pub use functions::{Function, Functions};
-pub use headers::{is_bitcode, is_object, linked_machine, read_linked};
+pub use head::{read_file_if, read_if};
+pub use headers::{ElfFile, is_bitcode, is_object, linked_machine, read_linked};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
 pub use lines::SourceLines;
 pub use machine::Machine;
-pub use memory::{KernelMemory, is_given_back};
 pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};
 pub use program::{Input, Program, Resolved};
 pub use reloc::{Reloc, RelocClass};
 pub use resolve::{Definition, Global};
-pub use size::SizeTable;
+pub use segments::Segments;
 pub use source::SourceTree;
 pub use target::Target;

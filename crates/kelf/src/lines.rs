@@ -4,7 +4,8 @@ use std::path::Path;
 
 use addr2line::fallible_iterator::FallibleIterator;
 use addr2line::{Loader, Location};
-use kcli::Failure;
+
+use crate::error::{Error, Result};
 
 /// A function of every kernel and its file, which locate the source directory.
 const KNOWN: (&str, &str) = ("start_kernel", "init/main.c");
@@ -20,10 +21,13 @@ impl SourceLines {
     /// Opens a kernel. `address_of` returns the address of one of its global symbols.
     ///
     /// # Errors
-    /// If its debugging information cannot be read.
-    pub fn open(vmlinux: &Path, address_of: impl Fn(&str) -> Option<u64>) -> Result<SourceLines, Failure> {
-        let loader = Loader::new(vmlinux);
-        let loader = loader.map_err(|error| Failure::bad_input(format!("{}: {error}", vmlinux.display())))?;
+    /// [`Error::Damaged`] if its debugging information cannot be read.
+    pub fn open(vmlinux: &Path, address_of: impl Fn(&str) -> Option<u64>) -> Result<SourceLines> {
+        let loader = Loader::new(vmlinux).map_err(|error| Error::Damaged {
+            file: vmlinux.display().to_string(),
+            place: "debugging information".into(),
+            problem: error.to_string(),
+        })?;
         let location = address_of(KNOWN.0).and_then(|address| loader.find_location(address).ok().flatten());
         let root = location.and_then(|location| location.file?.strip_suffix(KNOWN.1).map(str::to_owned));
         Ok(SourceLines { loader, root: root.unwrap_or_default() })

@@ -218,7 +218,7 @@ fn symbols<'a>(
     let Some(table) = table else {
         return Ok(vec![Symbol::null()]);
     };
-    let raw = file.symbols(table)?;
+    let raw = file.symbols_in(table)?;
     let extended = (0..file.sections.len()).find(|&index| {
         let header = &file.sections[index];
         header.sh_type == SHT_SYMTAB_SHNDX && header.sh_link as usize == table

@@ -10,10 +10,13 @@ use crate::headers::ElfFile;
 
 /// The loaded segments, in the order of the program headers.
 #[derive(Clone, Debug)]
-pub(crate) struct Segments(Vec<ProgramHeader>);
+pub struct Segments(Vec<ProgramHeader>);
 
 impl Segments {
     /// Reads the program headers of `file`.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`](crate::Error::Damaged) if they lie outside the file or their addresses exceed 64 bits.
     pub fn of(file: &ElfFile<'_>) -> Result<Segments> {
         let mut segments = Vec::new();
         let (size, expected) = (usize::from(file.header.e_phentsize), ProgramHeader::size(file.ctx));

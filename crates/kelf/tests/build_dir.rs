@@ -6,7 +6,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use common::Dir;
-use kcli::Fault;
 use kelf::{Definition, Error, InputFiles, KernelBuild, Machine, Program};
 
 const MACHINE: Machine = Machine::I386;

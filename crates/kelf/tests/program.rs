@@ -5,7 +5,6 @@ mod common;
 use std::path::PathBuf;
 
 use common::{Dir, MACHINES};
-use kcli::Fault;
 use kelf::archive::Archive;
 use kelf::{Definition, Error, InputFiles, Machine, ObjectIndex, Program, Resolved};
 

@@ -6,7 +6,6 @@ use std::fs;
 use std::process::Command;
 
 use common::{Dir, MACHINES, sources};
-use kcli::Fault;
 use kelf::{Error, Machine, Object, Place, RelocClass, reloc};
 use kshrink_tests::process::run;
 

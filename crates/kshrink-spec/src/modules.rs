@@ -185,7 +185,7 @@ fn decompressed(path: &Path) -> Result<Vec<u8>, Failure> {
 }
 
 fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
-    let bytes = kcli::read_if(from.take(LARGEST + 1), kelf::is_object)?;
+    let bytes = kelf::read_if(from.take(LARGEST + 1), kelf::is_object)?;
     if bytes.len() as u64 > LARGEST {
         return Err(io::Error::other("it has more than 1 GiB"));
     }

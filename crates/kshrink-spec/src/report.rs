@@ -6,8 +6,8 @@ use std::path::Path;
 
 use kcfg::graph::Graph;
 use kcli::{Failure, Table, human, percent};
-use kelf::SizeTable;
 use kopt::{Assumption, Kept, PassReport, assumptions};
+use ksize::SizeTable;
 use serde::{Deserialize, Serialize};
 
 use crate::freeze::Counts;

@@ -188,7 +188,7 @@ impl Loader {
     /// for the identical object serves as well as one in the root file system.
     fn read_debugging_file(&self, object: &mut Object) {
         let Some(path) = object.debugging_file() else { return };
-        let here = || kcli::read_file_if(&path, Object::is_object).ok();
+        let here = || kelf::read_file_if(&path, Object::is_object).ok();
         if let Some(bytes) = self.root.read_object(&path).ok().or_else(here) {
             object.add_debugging_file(&bytes);
         }

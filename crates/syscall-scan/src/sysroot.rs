@@ -77,7 +77,7 @@ impl Sysroot {
         if !outside.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        kcli::read_file_if(&outside, is_wanted)
+        kelf::read_file_if(&outside, is_wanted)
     }
 
     /// Returns the content of a text file; empty if there is none.

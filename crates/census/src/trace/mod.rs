@@ -46,7 +46,7 @@ pub fn trace(vmlinux: &Path, core: &Path, path: &Path, progress: &Progress) -> R
     progress.message("reading the recording");
     let recording = Recording::read(path)?;
     recording.check_kernel(&places, &name).map_err(Failure::of)?;
-    let lines = SourceLines::open(vmlinux, |name| functions.address_of(name))?;
+    let lines = SourceLines::open(vmlinux, |name| functions.address_of(name)).map_err(Failure::of)?;
     let mut document = with_running(vmlinux, core, progress, |running| {
         let objects = objects::find(running, &recording)?;
         Ok(Document {

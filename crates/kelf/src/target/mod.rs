@@ -95,9 +95,9 @@ pub struct Kernel {
     /// The boot images, below the build directory and beside the kernel.
     pub boot_images: [&'static str; 2],
     /// The symbols that bound the image in memory; the first pair that a kernel has counts.
-    pub(crate) reserved: &'static [Bounds],
+    pub reserved: &'static [Bounds],
     /// The symbols that bound the parts that the kernel frees at boot.
-    pub(crate) freed: &'static [Bounds],
+    pub freed: &'static [Bounds],
     /// The lowest address of code of the kernel and its modules.
     pub lowest: Lowest,
     /// The way in which the command line is made; `None` if it is not supported.
@@ -126,7 +126,7 @@ pub enum Lowest {
 }
 
 /// A pair of symbols that bound a range.
-pub(crate) type Bounds = (&'static str, &'static str);
+pub type Bounds = (&'static str, &'static str);
 
 /// The initialization code and data, which every kernel frees.
 const INIT: Bounds = ("__init_begin", "__init_end");

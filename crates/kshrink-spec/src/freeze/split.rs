@@ -6,10 +6,8 @@ use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS, SHT_PROGBITS
 use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, STT_SECTION};
 use kcli::Failure;
 use kelf::reloc::Half;
-use kelf::{
-    FROZEN_SYMBOLS, Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, put_field,
-    reloc,
-};
+use kelf::{Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, put_field, reloc};
+use ksize::FROZEN_SYMBOLS;
 use rustc_hash::FxHashMap;
 
 use super::edits::{define, take_out};

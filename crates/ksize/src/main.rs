@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use kcli::{Failure, Output, Table, human, percent};
-use kelf::SizeTable;
+use ksize::SizeTable;
 
 mod origins;
 

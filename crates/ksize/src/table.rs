@@ -9,7 +9,7 @@
 //! address: on x86-64, `.data..percpu` runs at address 0 but is loaded, and freed, among the init sections. A section
 //! across a boundary is split there.
 //!
-//! A device has pages, not bytes: [`SizeTable::memory`] is what the booted kernel keeps of them (`memory.rs`).
+//! A device has pages, not bytes: [`SizeTable::memory`] is what the booted kernel keeps of them ([`KernelMemory`]).
 
 use std::fs;
 use std::io::{self, Write};
@@ -20,14 +20,11 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use goblin::elf::Sym;
 use goblin::elf::section_header::SHF_EXECINSTR;
+use kelf::{ElfFile, Error, Machine, Result, Segments, read_linked};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
 use crate::frozen::FrozenSizes;
-use crate::headers::{ElfFile, read_linked};
-use crate::machine::Machine;
 use crate::memory::{KernelMemory, overlap, takes_memory};
-use crate::segments::Segments;
 
 /// Sizes of one linked kernel or program, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,12 +68,13 @@ impl SizeTable {
         let bytes = read_linked(path)?;
         let expected = "a linked kernel (vmlinux) or program";
         let file = ElfFile::parse_linked(&path.display().to_string(), &bytes, expected)?;
+        let symbols = file.symbols()?;
         let mut table = SizeTable {
             path: path.into(),
             memory: None,
             text: 0,
             data: 0,
-            frozen: FrozenSizes::of(&file)?,
+            frozen: FrozenSizes::of(&file, &symbols)?,
             init_text: 0,
             init_data: 0,
             image: 0,
@@ -86,10 +84,6 @@ impl SizeTable {
             footprint: 0,
         };
         let segments = Segments::of(&file)?;
-        let symbols = match file.symbol_table()? {
-            Some(table) => file.symbols(table)?,
-            None => Vec::new(),
-        };
         let init = init_range(&file, &symbols, path)?.map(|range| segments.load_range(range));
         if init.is_some() {
             table.memory = KernelMemory::of(&file, &symbols, &segments)?;

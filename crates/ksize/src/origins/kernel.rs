@@ -29,7 +29,7 @@ impl Kernel {
         let rewritten = Functions::read(&directory.join("vmlinux")).map_err(Failure::of)?;
         let vmlinux = original;
         let original = Functions::read(&vmlinux).map_err(Failure::of)?;
-        let lines = SourceLines::open(&vmlinux, |name| original.address_of(name))?;
+        let lines = SourceLines::open(&vmlinux, |name| original.address_of(name)).map_err(Failure::of)?;
         let symbols = rewritten.symbol_addresses();
         Ok(Kernel { rewritten, original, map, lines, symbols })
     }

@@ -1,9 +1,8 @@
 //! The frozen parts of a linked kernel, found by the symbols that `kshrink-spec` defines around them.
 
+use goblin::elf::Sym;
+use kelf::{ElfFile, Result};
 use serde::{Deserialize, Serialize};
-
-use crate::error::Result;
-use crate::headers::ElfFile;
 
 /// Names of the symbols of a kernel with frozen parts. Each except the last has a size in bytes.
 pub const FROZEN_SYMBOLS: [&str; 4] =
@@ -21,15 +20,11 @@ pub struct FrozenSizes {
 }
 
 impl FrozenSizes {
-    /// Reads the sizes of a kernel; `None` if no part of it is frozen.
+    /// Reads the sizes of a kernel from its symbols; `None` if no part of it is frozen.
     ///
     /// # Errors
-    /// [`Error::Damaged`](crate::Error::Damaged) if its symbols do not make sense.
-    pub(crate) fn of(file: &ElfFile<'_>) -> Result<Option<FrozenSizes>> {
-        let symbols = match file.symbol_table()? {
-            Some(table) => file.symbols(table)?,
-            None => Vec::new(),
-        };
+    /// [`Error::Damaged`](kelf::Error::Damaged) if its symbols do not make sense.
+    pub(crate) fn of(file: &ElfFile<'_>, symbols: &[(Sym, &str)]) -> Result<Option<FrozenSizes>> {
         let found = FROZEN_SYMBOLS
             .map(|name| symbols.iter().find(|(_, found)| *found == name).map(|(symbol, _)| symbol));
         let [Some(text), Some(data), Some(packed), Some(end)] = found else { return Ok(None) };

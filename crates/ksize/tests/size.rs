@@ -1,5 +1,6 @@
 //! `kelf size`, run as a command.
 
+#[path = "../../kelf/tests/common/mod.rs"]
 mod common;
 
 use std::fs;
@@ -8,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use common::{Dir, fixture};
-use kelf::{FrozenSizes, KernelMemory, Machine, SizeTable};
+use kelf::Machine;
+use ksize::{FrozenSizes, KernelMemory, SizeTable};
 
 /// Links a miniature kernel.
 fn kernel(dir: &Dir, name: &str) -> PathBuf {

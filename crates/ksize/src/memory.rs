@@ -18,12 +18,9 @@ use std::ops::Range;
 
 use goblin::elf::Sym;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHT_NOBITS, SectionHeader};
+use kelf::target::Kernel;
+use kelf::{ElfFile, Result, Segments};
 use serde::{Deserialize, Serialize};
-
-use crate::error::Result;
-use crate::headers::ElfFile;
-use crate::segments::Segments;
-use crate::target::Kernel;
 
 /// The size of a page in bytes.
 const PAGE: u64 = 4096;
