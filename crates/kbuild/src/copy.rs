@@ -14,7 +14,7 @@ use std::process::Command;
 use kcli::Failure;
 use kcli::scratch::ScratchDir;
 use kelf::KernelBuild;
-use kelf::archive::{Archive, MemberContent};
+use kelf::archive::{self, MemberContent};
 use rustc_hash::FxHashSet;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
@@ -170,8 +170,8 @@ impl Unread {
 /// Returns the members of a thin archive, as paths in the build directory.
 fn members(build: &KernelBuild, archive: &Path) -> Result<Vec<PathBuf>, Failure> {
     let bytes = fs::read(archive)?;
-    let archive = Archive::read(archive, &bytes).map_err(Failure::of)?;
-    let files = archive.members.into_iter().filter_map(|member| match member.content {
+    let members = archive::members(archive, &bytes).map_err(Failure::of)?;
+    let files = members.into_iter().filter_map(|member| match member.content {
         MemberContent::File(path) => Some(path.strip_prefix(&build.dir).ok()?.to_path_buf()),
         MemberContent::Inside(_) => None,
     });

@@ -8,7 +8,7 @@ use std::process::Command;
 use kcli::Failure;
 use kcli::scratch::{self, last_lines};
 use kelf::KernelBuild;
-use kelf::archive::{Archive, MemberContent};
+use kelf::archive::{self, MemberContent};
 use rustc_hash::FxHashSet;
 
 use crate::command::{failed, succeeded};
@@ -183,9 +183,9 @@ fn inputs(build: &KernelBuild) -> Result<FxHashSet<PathBuf>, Failure> {
     let mut inputs = FxHashSet::from_iter([relative(&build.archive)]);
     for path in std::iter::once(&build.archive).chain(&build.libraries) {
         let bytes = fs::read(path).map_err(|error| Failure::job(format!("{}: {error}", path.display())))?;
-        let archive = Archive::read(path, &bytes).map_err(Failure::of)?;
+        let members = archive::members(path, &bytes).map_err(Failure::of)?;
         // Kbuild makes only thin archives: each member is a file.
-        inputs.extend(archive.members.iter().filter_map(|member| match &member.content {
+        inputs.extend(members.iter().filter_map(|member| match &member.content {
             MemberContent::File(path) => Some(relative(path)),
             MemberContent::Inside(_) => None,
         }));

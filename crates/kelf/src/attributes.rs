@@ -6,17 +6,18 @@
 
 use std::collections::BTreeMap;
 
+use object::elf::{FileHeader32, Tag_File};
+use object::read::elf::AttributesSection;
+use object::write::elf::AttributesWriter;
+use object::{Endianness, LittleEndian};
+
 use crate::object::Object;
 
 /// The name of the section.
 pub const ATTRIBUTES: &str = ".ARM.attributes";
 
-/// The version of the format, which is the section's first byte.
-const FORMAT: u8 = b'A';
 /// The public attributes' vendor.
-const VENDOR: &[u8] = b"aeabi\0";
-/// The tag of the attributes of a whole file.
-const TAG_FILE: u64 = 1;
+const VENDOR: &[u8] = b"aeabi";
 
 /// `Tag_CPU_arch`; a missing tag means 0.
 const ARCHITECTURE: u64 = 6;
@@ -25,13 +26,8 @@ const NAMES: [u64; 2] = [4, 5];
 /// `Tag_compatibility`: a number and a string.
 const COMPATIBILITY: u64 = 32;
 
-/// The value of an attribute.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Attribute {
-    Number(u64),
-    Text(Vec<u8>),
-    Both(u64, Vec<u8>),
-}
+/// The value of an attribute: a number, a string, or both.
+type Attribute = (Option<u64>, Option<Vec<u8>>);
 
 /// The merged attributes of several objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,10 +52,7 @@ pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Attributes>, (String, &'s
             continue;
         };
         let own = read(&section.data).map_err(|problem| (object.name.clone(), problem))?;
-        architecture = architecture.min(match own.get(&ARCHITECTURE) {
-            Some(&Attribute::Number(value)) => value,
-            _ => 0,
-        });
+        architecture = architecture.min(own.get(&ARCHITECTURE).and_then(|value| value.0).unwrap_or(0));
         let Some(merged) = &mut merged else {
             merged = Some(own);
             continue;
@@ -67,9 +60,7 @@ pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Attributes>, (String, &'s
         for (tag, value) in own {
             let known = merged.entry(tag).or_insert_with(|| value.clone());
             match (&*known, &value) {
-                (Attribute::Number(one), Attribute::Number(other)) => {
-                    *known = Attribute::Number(*one.max(other));
-                }
+                ((one, None), (other, None)) => *known = ((*one).max(*other), None),
                 _ if *known != value => disputed.push(tag),
                 _ => {}
             }
@@ -84,88 +75,42 @@ pub fn merge(objects: &[&Object<'_>]) -> Result<Option<Attributes>, (String, &'s
 fn read(data: &[u8]) -> Result<BTreeMap<u64, Attribute>, &'static str> {
     const DAMAGED: &str = "its .ARM.attributes end within an attribute";
     const OTHER: &str = "its .ARM.attributes are not one list of attributes of the whole file";
-    let rest = data.strip_prefix(&[FORMAT]).ok_or("its .ARM.attributes are of another format")?;
-    let size = rest.first_chunk().map(|size| u32::from_le_bytes(*size)).ok_or(DAMAGED)?;
-    if size as usize != rest.len() {
+    let damaged = |_| DAMAGED;
+    let section =
+        AttributesSection::<FileHeader32<LittleEndian>>::new(LittleEndian, data).map_err(damaged)?;
+    let vendors = section.subsections().map_err(|_| "its .ARM.attributes are of another format")?;
+    let [vendor] = &vendors.collect::<Result<Vec<_>, _>>().map_err(damaged)?[..] else { return Err(OTHER) };
+    let lists = vendor.subsubsections().collect::<Result<Vec<_>, _>>().map_err(damaged)?;
+    let [list] = &lists[..] else { return Err(OTHER) };
+    if vendor.vendor() != VENDOR || list.tag() != Tag_File {
         return Err(OTHER);
     }
-    let list = rest[4..].strip_prefix(VENDOR).ok_or(OTHER)?;
-    let mut at = 0;
-    let tag = number(list, &mut at).ok_or(DAMAGED)?;
-    let size = list.get(at..at + 4).and_then(<[u8]>::first_chunk).map(|size| u32::from_le_bytes(*size));
-    if tag != TAG_FILE || size.ok_or(DAMAGED)? as usize != list.len() {
-        return Err(OTHER);
-    }
-    at += 4;
+    let mut reader = list.attributes();
     let mut attributes = BTreeMap::new();
-    while at < list.len() {
-        let tag = number(list, &mut at).ok_or(DAMAGED)?;
-        let value = match tag {
-            COMPATIBILITY => {
-                Attribute::Both(number(list, &mut at).ok_or(DAMAGED)?, text(list, &mut at).ok_or(DAMAGED)?)
-            }
-            // From 32 on, odd tags have strings.
-            _ if NAMES.contains(&tag) || tag > COMPATIBILITY && tag % 2 == 1 => {
-                Attribute::Text(text(list, &mut at).ok_or(DAMAGED)?)
-            }
-            _ => Attribute::Number(number(list, &mut at).ok_or(DAMAGED)?),
-        };
-        attributes.insert(tag, value);
+    while let Some(tag) = reader.read_tag().map_err(damaged)? {
+        let has_both = tag == COMPATIBILITY;
+        // From 32 on, odd tags have strings.
+        let has_text = has_both || NAMES.contains(&tag) || tag > COMPATIBILITY && tag % 2 == 1;
+        let number = (has_both || !has_text).then(|| reader.read_integer()).transpose();
+        let number = number.map_err(damaged)?;
+        let text = has_text.then(|| reader.read_string().map(<[u8]>::to_vec)).transpose();
+        attributes.insert(tag, (number, text.map_err(damaged)?));
     }
     Ok(attributes)
 }
 
 fn write(attributes: &BTreeMap<u64, Attribute>) -> Vec<u8> {
-    let mut list = Vec::new();
-    for (&tag, value) in attributes {
-        put_number(tag, &mut list);
-        match value {
-            Attribute::Number(value) => put_number(*value, &mut list),
-            Attribute::Text(text) => list.extend(text),
-            Attribute::Both(value, text) => {
-                put_number(*value, &mut list);
-                list.extend(text);
-            }
-        }
+    let mut writer = AttributesWriter::new(Endianness::Little);
+    writer.start_subsection(VENDOR);
+    writer.start_subsubsection(Tag_File);
+    for (&tag, (number, text)) in attributes {
+        writer.write_attribute_tag(tag);
+        number.iter().for_each(|&number| writer.write_attribute_integer(number));
+        text.iter().for_each(|text| writer.write_attribute_string(text));
     }
-    let file = 5 + list.len() as u32;
-    let mut data = vec![FORMAT];
-    data.extend((4 + VENDOR.len() as u32 + file).to_le_bytes());
-    data.extend(VENDOR);
-    data.push(TAG_FILE as u8);
-    data.extend(file.to_le_bytes());
-    data.extend(list);
-    data
-}
-
-/// Reads a number in ULEB128.
-fn number(data: &[u8], at: &mut usize) -> Option<u64> {
-    let mut value = 0;
-    for shift in (0..63).step_by(7) {
-        let byte = *data.get(*at)?;
-        *at += 1;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-fn put_number(mut value: u64, data: &mut Vec<u8>) {
-    while value >= 0x80 {
-        data.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    data.push(value as u8);
-}
-
-/// Reads a string with its terminating zero.
-fn text(data: &[u8], at: &mut usize) -> Option<Vec<u8>> {
-    let rest = data.get(*at..)?;
-    let len = rest.iter().position(|&byte| byte == 0)? + 1;
-    *at += len;
-    Some(rest[..len].to_vec())
+    writer.end_subsubsection();
+    writer.end_subsection();
+    writer.data()
 }
 
 #[cfg(test)]

@@ -14,6 +14,9 @@ use goblin::elf::header::{
 };
 use goblin::elf::section_header::{SHN_XINDEX, SHT_NOBITS, SHT_NOTE, SHT_NULL, SHT_SYMTAB, SectionHeader};
 use goblin::elf::sym::Sym;
+use object::LittleEndian;
+use object::elf::{ELF_NOTE_GNU, FileHeader32, NT_GNU_BUILD_ID};
+use object::read::elf::NoteIterator;
 use scroll::Pread;
 
 use crate::archive::is_archive;
@@ -199,31 +202,25 @@ impl<'a> ElfFile<'a> {
         std::str::from_utf8(&rest[..end]).map_err(|_| Error::not_utf8(&self.name, place(), &rest[..end]))
     }
 
-    /// Returns the build ID in hexadecimal digits, from a note of type `NT_GNU_BUILD_ID` (3) of the owner `GNU`.
+    /// Returns the build ID in hexadecimal digits.
     pub(crate) fn build_id(&self) -> Result<Option<String>> {
-        for (index, header) in self.sections.iter().enumerate() {
-            if header.sh_type != SHT_NOTE {
-                continue;
-            }
-            let mut notes = self.content(index)?;
-            // Name size, content size, type; then name and content, each padded to 4 bytes.
-            while let Some((head, rest)) = notes.split_at_checked(12) {
-                let word = |at: usize| {
-                    u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]) as usize
-                };
-                let (name_size, content_size) = (word(0), word(4));
-                let content_at = name_size.next_multiple_of(4);
-                let content = rest.get(content_at..content_at.saturating_add(content_size));
-                let Some(content) = content else { break };
-                if word(8) == 3 && rest.starts_with(b"GNU\0") && name_size == 4 {
-                    return Ok(Some(content.iter().map(|byte| format!("{byte:02x}")).collect()));
-                }
-                let Some(next) = rest.get(content_at + content_size.next_multiple_of(4)..) else { break };
-                notes = next;
+        for index in (0..self.sections.len()).filter(|&index| self.sections[index].sh_type == SHT_NOTE) {
+            if let Some(id) = find_note(self.content(index)?, ELF_NOTE_GNU, NT_GNU_BUILD_ID) {
+                return Ok(Some(id.iter().map(|byte| format!("{byte:02x}")).collect()));
             }
         }
         Ok(None)
     }
+}
+
+/// Returns the content of a note, by its owner and type, from a section or segment of notes that are padded to 4 bytes.
+/// `None` if there is no such note before the end or the first damage.
+pub fn find_note<'a>(notes: &'a [u8], owner: &[u8], kind: u32) -> Option<&'a [u8]> {
+    // Notes of class 64 have the same form.
+    let notes = NoteIterator::<FileHeader32<LittleEndian>>::new(LittleEndian, 4, notes).ok()?;
+    let mut notes = notes.map_while(Result::ok);
+    let found = notes.find(|note| note.name() == owner && note.n_type(LittleEndian) == kind);
+    found.map(|note| note.desc())
 }
 
 /// Returns `length` bytes at `offset`, if the file has them.

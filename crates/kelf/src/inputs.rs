@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use crate::archive::{Archive, MemberContent, is_archive};
+use crate::archive::{MemberContent, is_archive, members};
 use crate::build_dir::KernelBuild;
 use crate::error::Result;
 use crate::headers::{read_if, read_object};
@@ -230,13 +230,13 @@ fn starts_as_archive(path: &Path) -> Result<bool> {
 
 fn archive_jobs(path: &Path, role: Role, jobs: &mut Vec<Job>) -> Result<()> {
     let bytes = read_if(path, is_archive)?;
-    for member in Archive::read(path, &bytes)?.members {
+    for member in members(path, &bytes)? {
         jobs.push(match member.content {
             MemberContent::File(file) => Job::whole(&file, role),
-            MemberContent::Inside(range) => Job {
+            MemberContent::Inside(content) => Job {
                 name: format!("{}({})", path.display(), member.name),
                 role,
-                origin: Origin::Member(bytes[range].to_vec()),
+                origin: Origin::Member(content.to_vec()),
             },
         });
     }

@@ -49,7 +49,7 @@ pub use dump::{Dump, DumpError};
 pub use error::{Error, Result};
 pub use functions::{Function, Functions};
 pub use head::{read_file_if, read_if};
-pub use headers::{ElfFile, is_bitcode, is_object, linked_machine, read_linked};
+pub use headers::{ElfFile, find_note, is_bitcode, is_object, linked_machine, read_linked};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
 pub use lines::SourceLines;

@@ -5,7 +5,6 @@ mod common;
 use std::path::PathBuf;
 
 use common::{Dir, MACHINES};
-use kelf::archive::Archive;
 use kelf::{Definition, Error, InputFiles, Machine, ObjectIndex, Program, Resolved};
 
 /// Compiles `link/<name>.c` for each name.
@@ -89,30 +88,6 @@ fn library_members_are_those_that_ld_takes() {
                 assert_eq!(names[2..], taken_by_ld(&dir, machine, &arguments), "{machine}");
             }
         }
-    }
-}
-
-#[test]
-fn symbol_maps_agree_with_the_members() {
-    let dir = Dir::new();
-    compile(&dir, Machine::I386, &["main", "strong", "common"]);
-    for options in ["cDPrsT", "cDrs"] {
-        dir.ar(&[options, "lib.a", "main.o", "strong.o", "common.o"]);
-        let bytes = std::fs::read(dir.path("lib.a")).unwrap();
-        let archive = Archive::read(&dir.path("lib.a"), &bytes).unwrap();
-        let mut map = archive.symbol_map.unwrap();
-        map.sort_unstable();
-        let expected = [
-            (0, &b"common_word"[..]),
-            (0, b"main"),
-            (0, b"overridden"),
-            (1, b"overridden"),
-            (1, b"strong"),
-            (2, b"common_word"),
-            (2, b"with_common"),
-        ];
-        assert_eq!(map, expected, "{options}");
-        std::fs::remove_file(dir.path("lib.a")).unwrap();
     }
 }
 

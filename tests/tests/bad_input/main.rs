@@ -95,12 +95,12 @@ const OBJECTS: &[Row] = &[
     (
         "kshrink-spec --objects good.o truncated.a --entry main --emit-object out.o",
         BAD,
-        &["truncated.a:", "offset"],
+        &["truncated.a:", "archive member"],
     ),
     (
         "kshrink-spec --objects good.o damaged.a --entry main --emit-object out.o",
         BAD,
-        &["damaged.a:", "offset"],
+        &["damaged.a:", "archive member"],
     ),
     ("kshrink-spec --objects good.o thin.a --entry main --emit-object out.o", FAILED, &["absent.o"]),
     (
@@ -119,7 +119,7 @@ const OBJECTS: &[Row] = &[
     ("kcfg --objects bitcode.o", BAD, &["bitcode.o:", "LLVM bitcode", "without -flto"]),
     ("kcfg --objects latin-1.o", BAD, &["latin-1.o:", "\"m\\xe4in\"", "not UTF-8", "rename"]),
     ("kcfg --objects disk.img", BAD, &["disk.img:", "not an ELF file"]),
-    ("kcfg --objects good.o damaged.a", BAD, &["damaged.a:", "offset"]),
+    ("kcfg --objects good.o damaged.a", BAD, &["damaged.a:", "archive member"]),
     ("kcfg --objects good.o again.o", BAD, &["main", "good.o", "again.o"]),
     ("kcfg --objects absent.o", FAILED, &["absent.o", "No such file"]),
     ("kcfg --objects good.o --entry absent", BAD, &["absent", "global function"]),
@@ -260,7 +260,7 @@ const KERNELS: &[Row] = &[
     ("kshrink-spec build/x86_64 -o out", BAD, &["build/x86_64:", "x86_64", "i386"]),
     ("kshrink-spec build/arch/x86/boot/bzImage -o out", BAD, &["bzImage:", "not an ELF file", "vmlinux"]),
     ("kshrink-spec no-archive/vmlinux -o out", BAD, &["no-archive/vmlinux.a:", "missing", "make vmlinux"]),
-    ("kshrink-spec truncated-archive/vmlinux -o out", BAD, &["vmlinux.a:", "offset"]),
+    ("kshrink-spec truncated-archive/vmlinux -o out", BAD, &["vmlinux.a:", "archive member"]),
     ("kshrink-spec lost-object/vmlinux -o out", FAILED, &["kernel/fork.o", "No such file"]),
     ("kshrink-spec truncated-object/vmlinux -o out", BAD, &["kernel/fork.o:", "damaged"]),
     ("kshrink-spec foreign-object/vmlinux -o out", BAD, &["kernel/fork.o", "x86_64", "i386"]),

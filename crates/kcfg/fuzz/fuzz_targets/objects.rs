@@ -13,7 +13,7 @@ use kcfg::graph::Graph;
 use kcfg::lift::{self, Lifter};
 use kcfg::lower::{Relax, lower};
 use kcfg::summary::Summary;
-use kelf::archive::{Archive, MemberContent, is_archive};
+use kelf::archive::{MemberContent, is_archive, members};
 use kelf::{Definition, InputFiles, Object, Program};
 use kopt::{Options, Pass, rounds};
 use kplan::Plan;
@@ -30,9 +30,9 @@ fn objects(bytes: &[u8]) -> Vec<(String, Vec<u8>)> {
     if !is_archive(bytes) {
         return vec![("fuzz.o".to_owned(), bytes.to_vec())];
     }
-    let Ok(archive) = Archive::read(Path::new("fuzz.a"), bytes) else { return Vec::new() };
-    let inside = archive.members.into_iter().filter_map(|member| match member.content {
-        MemberContent::Inside(range) => Some((member.name.to_owned(), bytes[range].to_vec())),
+    let Ok(members) = members(Path::new("fuzz.a"), bytes) else { return Vec::new() };
+    let inside = members.into_iter().filter_map(|member| match member.content {
+        MemberContent::Inside(content) => Some((member.name.to_owned(), content.to_vec())),
         MemberContent::File(_) => None,
     });
     inside.collect()

@@ -14,7 +14,7 @@ use goblin::elf::section_header::{
 use goblin::elf::sym::Symtab;
 use kelf::Machine;
 
-use super::bytes::{name, number};
+use super::bytes::name;
 use super::ranges::{contains, normalize};
 use crate::Error;
 
@@ -70,15 +70,15 @@ impl<'a> Parts<'a> {
 
     /// Returns the content of the note that `ld --build-id` creates.
     pub(super) fn build_id(&self) -> Option<Vec<u8>> {
-        self.note(b"GNU\0", NT_GNU_BUILD_ID)
+        self.note(b"GNU", NT_GNU_BUILD_ID).map(<[u8]>::to_vec)
     }
 
     /// Returns the content of a note.
-    fn note(&self, owner: &[u8], kind: u32) -> Option<Vec<u8>> {
+    fn note(&self, owner: &[u8], kind: u32) -> Option<&'a [u8]> {
         let notes = self.programs.iter().filter(|program| program.p_type == PT_NOTE);
         notes
             .filter_map(|program| file_range(self.bytes, program.p_offset, program.p_filesz))
-            .find_map(|range| find_note(&self.bytes[range], owner, kind))
+            .find_map(|range| kelf::find_note(&self.bytes[range], owner, kind))
     }
 
     /// Returns the ranges of data, without section headers.
@@ -90,7 +90,7 @@ impl<'a> Parts<'a> {
     /// Returns whether the Go compiler made it. Go programs find variables by their distance from others.
     pub(super) fn is_made_by_go(&self) -> bool {
         self.sections.iter().any(|section| matches!(self.name(section), ".gopclntab" | ".go.buildinfo"))
-            || self.note(b"Go\0\0", GO_BUILD_ID).is_some()
+            || self.note(b"Go", GO_BUILD_ID).is_some()
     }
 
     pub(super) fn interpreter(&self) -> Option<String> {
@@ -200,20 +200,6 @@ pub(super) fn identify(bytes: &[u8]) -> Result<(Header, Machine), Error> {
 
 /// The note with the build ID of the Go linker.
 const GO_BUILD_ID: u32 = 4;
-
-/// Finds the content of a note in a list of notes. Names and contents are padded to 4 bytes.
-fn find_note(mut notes: &[u8], owner: &[u8], kind: u32) -> Option<Vec<u8>> {
-    while notes.len() >= 12 {
-        let number = |at: usize| number(&notes[at..at + 4]) as usize;
-        let (name, content) = (12..12 + number(0), 12 + number(0).next_multiple_of(4));
-        let content = content..content + number(4);
-        if number(8) == kind as usize && notes.get(name) == Some(owner) {
-            return notes.get(content).map(<[u8]>::to_vec);
-        }
-        notes = notes.get(content.end.next_multiple_of(4)..)?;
-    }
-    None
-}
 
 /// Returns the addresses of a segment's bytes in the file.
 pub(super) fn filled(program: &ProgramHeader) -> Range<u64> {
