@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use frozen_pack::code::InstructionSet;
-use frozen_pack::format::PAGE_SIZES;
+use frozen_pack::codec::code::InstructionSet;
+use frozen_pack::codec::format::PAGE_SIZES;
 use frozen_pack::input::SECTIONS;
 use kplan::Mechanism;
 

@@ -7,8 +7,8 @@ use goblin::elf::header::{EI_CLASS, ELFCLASS32, ELFMAG, EM_386, EM_ARM, ET_DYN, 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SectionHeader};
 use thiserror::Error;
 
-use crate::code::InstructionSet;
-use crate::pack::Piece;
+use crate::codec::code::InstructionSet;
+use crate::codec::pack::Piece;
 
 /// The default sections of a kernel.
 pub const SECTIONS: [&str; 2] = [".text", ".rodata"];

@@ -9,9 +9,9 @@ use std::process::ExitCode;
 
 use fixedbitset::FixedBitSet;
 use frozen_pack::bench;
-use frozen_pack::format::{MAGIC, Packed};
+use frozen_pack::codec::format::{MAGIC, Packed};
+use frozen_pack::codec::pack::{Piece, pack};
 use frozen_pack::input;
-use frozen_pack::pack::{Piece, pack};
 use frozen_pack::plan::cold::Cold;
 use frozen_pack::plan::reads::ReadData;
 use frozen_pack::plan::table::Summary;

@@ -9,8 +9,8 @@ use kcli::{Table, human};
 use ksize::FROZEN_SYMBOLS;
 use serde::Serialize;
 
-use crate::error::Damaged;
-use crate::format::{Layout, Packed};
+use crate::codec::error::Damaged;
+use crate::codec::format::{Layout, Packed};
 
 /// The reason why nothing can be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -121,7 +121,7 @@ fn packed_file<'v>(elf: &Elf<'_>, vmlinux: &'v [u8], address: u64, room: u64) ->
 }
 
 fn pages(packed: &Packed) -> Option<Vec<Page>> {
-    let page = |(page, entry): (u32, &crate::format::PageEntry)| {
+    let page = |(page, entry): (u32, &crate::codec::format::PageEntry)| {
         let (address, size) = packed.place(page)?;
         let (size, stream) = (size as u64, packed.stream(page)?.len() as u64);
         let layout = match entry.layout {

@@ -11,7 +11,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use zstd::zstd_safe::CParameter;
 
 use super::outcome::Outcome;
-use crate::code::InstructionSet;
+use crate::codec::code::InstructionSet;
 
 /// Size of the dictionary for zstd, in bytes.
 const DICTIONARY: usize = 16 << 10;

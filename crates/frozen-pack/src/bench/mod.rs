@@ -9,8 +9,8 @@ use std::time::Instant;
 use kcli::{Table, human};
 use serde::Serialize;
 
-use crate::code::InstructionSet;
-use crate::pack::Piece;
+use crate::codec::code::InstructionSet;
+use crate::codec::pack::Piece;
 use foreign::Foreign;
 use outcome::Outcome;
 

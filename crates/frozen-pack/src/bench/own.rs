@@ -1,12 +1,12 @@
 //! Our coders: the paper's, and the current one.
 
 use super::outcome::Outcome;
-use crate::data::DataModel;
-use crate::entropy::huffman::{Codes, Symbols};
-use crate::error::Damaged;
-use crate::format::Packed;
-use crate::pack::{Piece, pack, record_code, record_data};
-use crate::symbols::{Field, Step};
+use crate::codec::data::DataModel;
+use crate::codec::entropy::huffman::{Codes, Symbols};
+use crate::codec::error::Damaged;
+use crate::codec::format::Packed;
+use crate::codec::pack::{Piece, pack, record_code, record_data};
+use crate::codec::symbols::{Field, Step};
 
 /// Returns the results of our coders for pieces, all code or all data, given the size of the decoder.
 pub(super) fn outcomes(

@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use frozen_pack::code::InstructionSet;
-use frozen_pack::format::Packed;
-use frozen_pack::pack::Piece;
+use frozen_pack::codec::code::InstructionSet;
+use frozen_pack::codec::format::Packed;
+use frozen_pack::codec::pack::Piece;
 use kshrink_tests::process::run;
 
 use crate::common::runtime;

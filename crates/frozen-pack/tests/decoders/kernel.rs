@@ -1,8 +1,8 @@
 //! The decoder in C restores all code and read-only data of a kernel, and the packed size stays below a limit.
 
 use frozen_pack::bench::bench;
+use frozen_pack::codec::pack::pack;
 use frozen_pack::input::sections;
-use frozen_pack::pack::pack;
 use kshrink_tests::recipe;
 
 use crate::both::{decode_in_c, decoder};

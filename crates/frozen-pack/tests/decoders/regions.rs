@@ -1,8 +1,8 @@
 //! Both decoders, in Rust and in C, restore regions for any address of their copies.
 
-use frozen_pack::code::InstructionSet;
-use frozen_pack::format::Packed;
-use frozen_pack::pack::{Piece, pack_regions};
+use frozen_pack::codec::code::InstructionSet;
+use frozen_pack::codec::format::Packed;
+use frozen_pack::codec::pack::{Piece, pack_regions};
 
 use crate::both::{decode_in_c, decode_in_c_at, decode_in_rust, decoder, piece};
 use crate::round_trip::damage_file;

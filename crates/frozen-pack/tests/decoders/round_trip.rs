@@ -1,10 +1,10 @@
 //! Both decoders, in Rust and in C, restore all packed data, and refuse damaged files.
 
 use flate2::Crc;
-use frozen_pack::code::InstructionSet;
-use frozen_pack::format::{Layout, Packed};
+use frozen_pack::codec::code::InstructionSet;
+use frozen_pack::codec::format::{Layout, Packed};
+use frozen_pack::codec::pack::{Piece, pack};
 use frozen_pack::input::sections;
-use frozen_pack::pack::{Piece, pack};
 
 use crate::both::{Decoded, Random, decode_in_c, decode_in_rust, decoder, decoder_for_arm, piece};
 use crate::common::{arm_program, program};

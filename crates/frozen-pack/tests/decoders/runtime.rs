@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use frozen_pack::code::InstructionSet;
+use frozen_pack::codec::code::InstructionSet;
 use kshrink_tests::process::run;
 
 use crate::common::runtime;

@@ -4,8 +4,8 @@
 
 use std::fmt;
 
-use frozen_pack::format::Packed;
-use frozen_pack::pack::{Piece, pack, pack_regions};
+use frozen_pack::codec::format::Packed;
+use frozen_pack::codec::pack::{Piece, pack, pack_regions};
 use kcli::{Failure, human};
 use kelf::Object;
 use kplan::Mechanism;

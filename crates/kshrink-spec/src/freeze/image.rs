@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use frozen_pack::code::InstructionSet;
-use frozen_pack::pack::Piece;
+use frozen_pack::codec::code::InstructionSet;
+use frozen_pack::codec::pack::Piece;
 use goblin::elf::Elf;
 use goblin::elf::section_header::SHT_PROGBITS;
 use kcli::Failure;

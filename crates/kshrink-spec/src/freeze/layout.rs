@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use frozen_pack::format::REGION_ALIGN;
+use frozen_pack::codec::format::REGION_ALIGN;
 use goblin::elf::section_header::{SHF_MERGE, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcli::Failure;
 use kelf::{Object, SectionIndex};
