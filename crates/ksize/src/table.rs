@@ -188,11 +188,6 @@ fn init_range(file: &ElfFile<'_>, symbols: &[(Sym, &str)], path: &Path) -> Resul
 
 /// Returns the size of the boot image that was built with the kernel at `path`.
 fn boot_image(machine: Machine, path: &Path) -> Option<u64> {
-    let names = match machine {
-        Machine::I386 | Machine::X86_64 => ["arch/x86/boot/bzImage", "bzImage"],
-        Machine::Arm => ["arch/arm/boot/zImage", "zImage"],
-        Machine::Aarch64 => ["arch/arm64/boot/Image.gz", "Image.gz"],
-    };
     let dir = path.parent()?;
-    names.iter().find_map(|name| Some(fs::metadata(dir.join(name)).ok()?.len()))
+    machine.target().kernel.boot_images.iter().find_map(|name| Some(fs::metadata(dir.join(name)).ok()?.len()))
 }
