@@ -335,7 +335,7 @@ fn bad_references_are_named() {
     let unknown = error(&|bytes| bytes[first + 4] = 200);
     assert!(matches!(unknown, Error::Unsupported { .. }));
     let message = unknown.to_string();
-    assert!(message.contains("(.text), offset 0x0: relocation R_I386_200 (unknown)"), "{message}");
+    assert!(message.contains("(.text), offset 0x0: relocation R_386_200 (unknown)"), "{message}");
     let symbol = error(&|bytes| bytes[first + 6] = 9).to_string();
     assert!(symbol.contains("(.text), offset 0x0: a relocation names symbol"), "{symbol}");
     let offset = error(&|bytes| bytes[first + 1] = 9).to_string();

@@ -169,7 +169,7 @@ fn what_elf_cannot_express_is_refused() {
     refused(&|o| o.sections[1].relocs[0].symbol = SymbolIndex(7), "R_386_32 at 0x0: names symbol 7");
     refused(&|o| o.sections[1].relocs[0].offset = 5, "reaches beyond the 8 bytes");
     refused(&|o| o.sections[1].relocs[0].addend = 1 << 40, "32 bits cannot hold the addend");
-    refused(&|o| o.sections[1].relocs[0].r_type = 200, "R_I386_200 (unknown)");
+    refused(&|o| o.sections[1].relocs[0].r_type = 200, "R_386_200 (unknown)");
     refused(&|o| o.sections[1].size = 9, "section 1 (.text): its size is 9, but it has 8 bytes");
     refused(&|o| o.sections[1].align = 3, "alignment 3");
     refused(&|o| o.sections[1].link_order = Some(SectionIndex(5)), "ordered by section 5");
