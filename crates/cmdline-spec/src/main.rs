@@ -32,7 +32,9 @@ use kcli::{
     read_piped_plan, read_plan,
 };
 use kelf::{InputFiles, KernelBuild, Program};
-use kopt::{Options, Pass, rounds};
+use kopt::reach::Reach;
+use kopt::syscalls::Syscalls;
+use kopt::{Options, rounds};
 use kplan::{OnMismatch, Params, Plan};
 
 use arguments::{Arguments, Mismatch};
@@ -96,7 +98,7 @@ fn graph(
 ) -> Result<Graph, Failure> {
     let lifter = Lifter::of_kernel(build, program).map_err(Failure::of)?;
     let options = Options { assume_complete, ..Options::default() };
-    let run = rounds::run(lifter, plan, &[Pass::Syscalls, Pass::Reach], options, |_| ());
+    let run = rounds::run(lifter, plan, &[&Syscalls, &Reach], options, |_| ());
     Ok(run.map_err(Failure::of)?.0)
 }
 

@@ -7,7 +7,8 @@ use kcfg::lift::Lifter;
 use kcfg::parameters;
 use kcli::Failure;
 use kelf::{Functions, InputFiles, KernelBuild, Program};
-use kopt::{Options, Pass, rounds};
+use kopt::reach::Reach;
+use kopt::{Options, PASSES, PassRef, rounds};
 use kplan::Plan;
 
 /// The kernel that options are measured in.
@@ -34,19 +35,20 @@ impl<'p> Kernel<'p> {
         assume_complete: bool,
     ) -> Result<Kernel<'p>, Failure> {
         let options = Options { assume_complete, ..Options::default() };
-        let lift = |plan: &Plan, passes: &[Pass]| -> Result<Graph, Failure> {
+        let lift = |plan: &Plan, passes: &[PassRef]| -> Result<Graph, Failure> {
             let lifter = Lifter::of_kernel(build, program).map_err(Failure::of)?;
             let run = rounds::run(lifter, plan, passes, options, |_| ());
             Ok(run.map_err(Failure::of)?.0)
         };
-        let mut built = lift(&Plan::default(), &[Pass::Reach])?;
+        let mut built = lift(&Plan::default(), &[&Reach])?;
         parameters::cut(&mut built, "config-spec");
         let after = match plan {
             None => None,
             Some(plan) => {
-                let runs =
-                    |pass: &Pass| pass.removes() && pass.knows(build.machine) && pass.runs_by_default(plan);
-                let passes: Vec<Pass> = Pass::ALL.iter().copied().filter(runs).collect();
+                let runs = |pass: &PassRef| {
+                    pass.removes() && pass.supports(build.machine) && pass.runs_by_default(plan)
+                };
+                let passes: Vec<PassRef> = PASSES.iter().copied().filter(runs).collect();
                 Some(lift(plan, &passes)?)
             }
         };

@@ -256,7 +256,7 @@ pub const ALL: &[Assumption] = &[
         says: "If the kernel or a module looks up an export by name, the name is in its data as a string that ends \
                with a zero byte, or among the type ids for BPF programs.",
         applied_in: "crates/kopt/src/exports.rs",
-        guards: &["crates/kopt/tests/filetests/main.rs: exports"],
+        guards: &["crates/kopt/tests/filetests: exports"],
         applies: |_, reports| {
             reports
                 .iter()
@@ -440,22 +440,22 @@ pub const ALL: &[Assumption] = &[
     },
 ];
 
-const FREEZE: &str = "crates/kopt/tests/filetests/main.rs: freeze";
+const FREEZE: &str = "crates/kopt/tests/filetests: freeze";
 const NAMES: &str = "tests/tests/kernels/frozen.rs: kernels_without_a_known_name_are_not_frozen";
-const FREEZE_ON_ARM: &str = "crates/kopt/tests/filetests_arm/main.rs: freeze";
+const FREEZE_ON_ARM: &str = "crates/kopt/tests/filetests_arm: freeze";
 
 const DATA_CUTS: &str =
     "crates/kopt/tests/data_cuts/main.rs: references_mean_the_variables_that_the_compiler_meant";
 const FEATURES: &str = "tests/tests/features.rs: features_survive";
-const FOLD: &str = "crates/kopt/tests/filetests/main.rs: fold";
+const FOLD: &str = "crates/kopt/tests/filetests: fold";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
-const INITMOTION: &str = "crates/kopt/tests/filetests/main.rs: initmotion";
-const SYSARGS: &str = "crates/kopt/tests/filetests/main.rs: sysargs";
+const INITMOTION: &str = "crates/kopt/tests/filetests: initmotion";
+const SYSARGS: &str = "crates/kopt/tests/filetests: sysargs";
 const REFUSED_OPERATIONS: &str =
     "tests/tests/kernels/operations.rs: a_kernel_refuses_what_no_program_asks_for";
 const REFUSED_ON_ARM: &str = "tests/tests/kernels/arm.rs: a_thumb_kernel_refuses_what_no_program_asks_for";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
-const KEYS: &str = "crates/kopt/tests/filetests/main.rs: keys";
+const KEYS: &str = "crates/kopt/tests/filetests: keys";
 const OTHER_COMMAND_LINE: &str =
     "tests/tests/kernels/parameters.rs: a_kernel_for_one_command_line_says_what_another_asks_for";
 

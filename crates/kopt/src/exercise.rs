@@ -23,6 +23,7 @@ use kisa::Inst;
 
 use crate::instrument;
 use crate::near;
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 
 /// One function in this many is moved.
@@ -31,29 +32,44 @@ const EVERY: usize = 3;
 /// Minimum size, in bytes, of the `nop`s before functions that are not moved.
 const NOPS: usize = 3;
 
-/// Makes the edits.
-pub fn run(graph: &mut Graph) -> PassReport {
-    let mut report = PassReport::new("exercise");
-    let early = instrument::early_code(graph);
-    report.count("blocks split", split_blocks(graph));
-    overwrite::overwrite(graph, &mut report);
-    let functions: Vec<FunctionId> = (0..graph.functions.len())
-        .map(FunctionId::from)
-        .filter(|&id| can_begin_otherwise(graph, id))
-        .collect();
-    let mut excluded = early;
-    excluded.union_with(&glued_functions(graph));
-    let bound = near::bound(graph);
-    excluded
-        .extend(bound.ones().filter_map(|node| graph.function_of(NodeId::from(node))).map(FunctionId::get));
-    let (moving, staying): (Vec<_>, Vec<_>) = functions
-        .into_iter()
-        .partition(|&id| id.get() % EVERY == 0 && !excluded.contains(id.get()) && can_move(graph, id));
-    report.count("blocks added", (moving.len() + staying.len()) as u64);
-    report.count("functions moved", moving.len() as u64);
-    add_blocks(graph, &moving, &staying);
-    move_functions(graph, &moving);
-    report
+/// Pass `exercise`: makes the edits.
+pub struct Exercise;
+
+impl Pass for Exercise {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "exercise",
+            summary: "edits all code without changing its behaviour, to test kshrink",
+            phase: Phase::Finishes,
+            runs: Runs::IfNamed,
+            on_64_bits: false,
+        }
+    }
+
+    fn run(&self, graph: &mut Graph, _: &mut Context<'_>) -> PassReport {
+        let mut report = PassReport::new(self.name());
+        let early = instrument::early_code(graph);
+        report.count("blocks split", split_blocks(graph));
+        overwrite::overwrite(graph, &mut report);
+        let functions: Vec<FunctionId> = (0..graph.functions.len())
+            .map(FunctionId::from)
+            .filter(|&id| can_begin_otherwise(graph, id))
+            .collect();
+        let mut excluded = early;
+        excluded.union_with(&glued_functions(graph));
+        let bound = near::bound(graph);
+        excluded.extend(
+            bound.ones().filter_map(|node| graph.function_of(NodeId::from(node))).map(FunctionId::get),
+        );
+        let (moving, staying): (Vec<_>, Vec<_>) = functions
+            .into_iter()
+            .partition(|&id| id.get() % EVERY == 0 && !excluded.contains(id.get()) && can_move(graph, id));
+        report.count("blocks added", (moving.len() + staying.len()) as u64);
+        report.count("functions moved", moving.len() as u64);
+        add_blocks(graph, &moving, &staying);
+        move_functions(graph, &moving);
+        report
+    }
 }
 
 /// Splits blocks after their first instructions; returns their number.

@@ -23,9 +23,9 @@ use kcfg::edges::Edges;
 use kcfg::graph::{Editor, Graph, Root, SymbolPlace};
 use kcfg::index::NodeId;
 use kcfg::special::{RootReason, World};
-use kplan::{Exports, Plan};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::reach::add_reachable;
 use crate::report::PassReport;
 
@@ -38,45 +38,60 @@ const STRINGS: &str = "__ksymtab_strings";
 /// The count of entries that were removed.
 pub(crate) const REMOVED: &str = "exports removed";
 
-/// Removes the exports that no module of the plan may use.
-pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
-    let mut report = PassReport::new("exports");
-    if !matches!(graph.world, World::Kernel(_)) {
-        return report;
-    }
-    let Some(exports) = &plan.exports else {
-        report.keep("all exports", "the plan does not list the modules that ship");
-        return report;
-    };
-    split_entries(graph);
-    let table = Table::of(graph);
-    let Used { listed, looked_up } = Used::of(graph, &table, exports);
-    let needed = needed_otherwise(graph);
-    for (&node, name) in &table.names {
-        let stays = listed.contains(name) || looked_up.contains(name) || needed.contains(node.get());
-        if !stays {
-            report.removed.remove(graph, node);
-            report.count(REMOVED, 1);
+/// Pass `exports`: removes the exports that no module of the plan may use.
+pub struct Exports;
+
+impl Pass for Exports {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "exports",
+            summary: "removes the exports that no module of --modules uses",
+            phase: Phase::Removes,
+            runs: Runs::WithPlan(|plan| plan.exports.is_some()),
+            on_64_bits: false,
         }
     }
-    let Graph { nodes, roots, .. } = graph;
-    roots.retain(|root| {
-        let exported = root.reason == RootReason::Exported;
-        !exported || nodes[root.node.get()].live && !table.is_decided_by_entry(root)
-    });
-    let needed = needed_otherwise(graph);
-    for &node in table.strings.iter().filter(|node| !needed.contains(node.get())) {
-        report.removed.remove(graph, node);
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let plan = context.plan;
+        let mut report = PassReport::new(self.name());
+        if !matches!(graph.world, World::Kernel(_)) {
+            return report;
+        }
+        let Some(exports) = &plan.exports else {
+            report.keep("all exports", "the plan does not list the modules that ship");
+            return report;
+        };
+        split_entries(graph);
+        let table = Table::of(graph);
+        let Used { listed, looked_up } = Used::of(graph, &table, exports);
+        let needed = needed_otherwise(graph);
+        for (&node, name) in &table.names {
+            let stays = listed.contains(name) || looked_up.contains(name) || needed.contains(node.get());
+            if !stays {
+                report.removed.remove(graph, node);
+                report.count(REMOVED, 1);
+            }
+        }
+        let Graph { nodes, roots, .. } = graph;
+        roots.retain(|root| {
+            let exported = root.reason == RootReason::Exported;
+            !exported || nodes[root.node.get()].live && !table.is_decided_by_entry(root)
+        });
+        let needed = needed_otherwise(graph);
+        for &node in table.strings.iter().filter(|node| !needed.contains(node.get())) {
+            report.removed.remove(graph, node);
+        }
+        let mut looked_up: Vec<&String> = looked_up.iter().collect();
+        looked_up.sort_unstable();
+        for name in looked_up {
+            report.keep(name, "its name is in data, where it may be looked up");
+        }
+        for &node in &table.unnamed {
+            report.keep(graph.name_of(node), "an export without the label that names it");
+        }
+        report
     }
-    let mut looked_up: Vec<&String> = looked_up.iter().collect();
-    looked_up.sort_unstable();
-    for name in looked_up {
-        report.keep(name, "its name is in data, where it may be looked up");
-    }
-    for &node in &table.unnamed {
-        report.keep(graph.name_of(node), "an export without the label that names it");
-    }
-    report
 }
 
 /// Returns the possible names in data: strings of letters, digits, underscores and dots before a zero byte. Any other
@@ -197,7 +212,7 @@ struct Used {
 impl Used {
     /// Finds the names. A name in data counts only if the data is reachable; a kept export makes its code and data
     /// reachable.
-    fn of(graph: &Graph, table: &Table, exports: &Exports) -> Used {
+    fn of(graph: &Graph, table: &Table, exports: &kplan::Exports) -> Used {
         let listed = exports.modules.iter().flat_map(|module| module.imports.iter().chain(&module.strings));
         let listed: FxHashSet<String> =
             listed.filter(|&name| table.entries.contains_key(name)).cloned().collect();

@@ -23,6 +23,7 @@ use kelf::RelocClass;
 use kisa::{BranchKind, Flow, Inst};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 use crate::uses::{How, Use, Uses};
 
@@ -42,12 +43,26 @@ struct Entry {
     branch: bool,
 }
 
-/// Settles the sites of keys, and redirects static calls.
-pub fn run(graph: &mut Graph) -> PassReport {
-    let mut report = PassReport::new("keys");
-    settle_keys(graph, &mut report);
-    redirect_calls(graph, &mut report);
-    report
+/// Pass `keys`: settles the sites of keys, and redirects static calls.
+pub struct Keys;
+
+impl Pass for Keys {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "keys",
+            summary: "fixes the state of static keys and static calls that nothing switches",
+            phase: Phase::Removes,
+            runs: Runs::Always,
+            on_64_bits: false,
+        }
+    }
+
+    fn run(&self, graph: &mut Graph, _: &mut Context<'_>) -> PassReport {
+        let mut report = PassReport::new(self.name());
+        settle_keys(graph, &mut report);
+        redirect_calls(graph, &mut report);
+        report
+    }
 }
 
 fn settle_keys(graph: &mut Graph, report: &mut PassReport) {

@@ -11,7 +11,27 @@ use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Block, Function, Graph, NodeKind, Terminator};
 use kcfg::index::NodeId;
 
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
+
+/// Pass `reach`: removes what is unreachable.
+pub struct Reach;
+
+impl Pass for Reach {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "reach",
+            summary: "removes unreachable code and data",
+            phase: Phase::Removes,
+            runs: Runs::Always,
+            on_64_bits: true,
+        }
+    }
+
+    fn run(&self, graph: &mut Graph, _: &mut Context<'_>) -> PassReport {
+        run(graph)
+    }
+}
 
 /// Removes what is unreachable.
 pub fn run(graph: &mut Graph) -> PassReport {

@@ -2,11 +2,13 @@
 
 use kcfg::graph::{Broken, Graph};
 use kcfg::lift::Lifter;
-use kcfg::lower;
 use kflow::Remembered;
 use kplan::Plan;
 
-use crate::{Options, Pass, PassReport, unwinding};
+use crate::{Context, INTERNAL, Options, PassRef, PassReport, Phase};
+
+/// The first step, which lifts the program.
+const GRAPH: &str = "graph";
 
 /// Maximum number of rounds. Removing references allows finer cuts of data, and these allow more removals.
 const MAX_ROUNDS: usize = 4;
@@ -20,7 +22,7 @@ pub enum Error {
     /// A defect of kshrink.
     #[error("after {step}, an invariant of the graph is broken: {broken}; please report this")]
     Broken {
-        /// The last step: `graph`, or the name of a pass.
+        /// The last step ([`steps`]).
         step: &'static str,
         /// The invariant.
         broken: Broken,
@@ -41,18 +43,33 @@ impl kcli::Fault for Error {
     }
 }
 
-/// Runs the passes. First the passes that remove run in rounds, until neither they nor cutting the data again
-/// ([`Lifter::refine`]) change anything. Then the other passes run once. Last, literals are moved within reach of their
-/// readers ([`lower::bring_near`]). Returns the graph, and a report of each pass over all rounds. `begin` is called
-/// before every step with its name: `graph`, a pass, `refine`, `unwinding`, `literals`.
+/// Returns the names of the steps of a run with these passes: `graph`, and the passes in the order of their first round.
+pub fn steps(passes: &[PassRef]) -> Vec<&'static str> {
+    let scheduled = schedule(passes);
+    std::iter::once(GRAPH).chain(scheduled.iter().map(|pass| pass.name())).collect()
+}
+
+/// The passes of a run, in the order of time. Without selected passes, the code keeps its place.
+fn schedule(passes: &[PassRef]) -> Vec<PassRef> {
+    let internal = INTERNAL.iter().copied();
+    let needed = internal.filter(|pass| !passes.is_empty() || pass.facts().phase == Phase::BetweenRounds);
+    let mut scheduled: Vec<PassRef> = passes.iter().copied().chain(needed).collect();
+    // The passes that remove keep the order that the user gives.
+    scheduled.sort_by_key(|pass| if pass.removes() { Phase::Removes } else { pass.facts().phase });
+    scheduled
+}
+
+/// Runs the passes. First the passes that remove run in rounds, until neither they nor the passes between two rounds
+/// change anything. Then the other passes run once. Returns the graph, and a report of each pass in `passes` over all
+/// rounds. `begin` is called before every step with its name ([`steps`]).
 ///
 /// # Errors
 /// The errors of [`Lifter::graph`]. With [`Options::verify`], also the first step after which an invariant is broken,
-/// and a second [`Lifter::refine`] that still changes something.
+/// and a pass between two rounds whose second run still changes something.
 pub fn run(
     lifter: Lifter<'_>,
     plan: &Plan,
-    passes: &[Pass],
+    passes: &[PassRef],
     options: Options,
     begin: impl FnMut(&'static str),
 ) -> Result<(Graph, Vec<PassReport>), Error> {
@@ -66,7 +83,7 @@ pub fn run(
 pub fn run_observed(
     mut lifter: Lifter<'_>,
     plan: &Plan,
-    passes: &[Pass],
+    passes: &[PassRef],
     options: Options,
     mut begin: impl FnMut(&'static str),
     mut end: impl FnMut(&'static str, &Graph),
@@ -78,52 +95,51 @@ pub fn run_observed(
             false => Ok(()),
         }
     };
-    let (removing, finishing): (Vec<Pass>, Vec<Pass>) = passes.iter().partition(|pass| pass.removes());
-    begin("graph");
+    begin(GRAPH);
     let mut graph = lifter.graph()?;
-    finish("graph", &graph)?;
+    finish(GRAPH, &graph)?;
+    let mut context = Context { plan, options, remembered: Remembered::default(), lifter };
+    let scheduled = schedule(passes);
+    let in_rounds = scheduled.partition_point(|pass| pass.facts().phase <= Phase::BetweenRounds);
+    let (in_rounds, once) = scheduled.split_at(in_rounds);
+    let (removing, between) = in_rounds.split_at(in_rounds.partition_point(|pass| pass.removes()));
     let mut reports: Vec<PassReport> = removing.iter().map(|pass| PassReport::new(pass.name())).collect();
-    let mut remembered = Remembered::default();
-    for round in 1..=MAX_ROUNDS {
+    'rounds: for round in 1..=MAX_ROUNDS {
         let mut changed = false;
         for (pass, report) in removing.iter().zip(&mut reports) {
-            // Skip `fold` in the last round: no later pass would remove the code that it makes dead.
-            if *pass == Pass::Fold && round == MAX_ROUNDS {
+            // No later pass would remove the code that it makes dead.
+            let exposes = pass.facts().phase == Phase::Exposes;
+            if exposes && round == MAX_ROUNDS {
                 continue;
             }
             begin(pass.name());
-            let this_round = pass.run(&mut graph, plan, options, &mut remembered);
-            changed |= this_round.changed() || *pass == Pass::Fold && this_round.counted();
+            let this_round = pass.run(&mut graph, &mut context);
+            changed |= this_round.changed() || exposes && this_round.counted();
             report.add(this_round);
             finish(pass.name(), &graph)?;
         }
-        begin("refine");
-        if removing.is_empty() || round == MAX_ROUNDS {
-            break;
-        }
-        changed |= lifter.refine(&mut graph);
-        finish("refine", &graph)?;
-        if options.verify && lifter.refine(&mut graph) {
-            return Err(Error::CutTwice);
+        for pass in between {
+            begin(pass.name());
+            if removing.is_empty() || round == MAX_ROUNDS {
+                break 'rounds;
+            }
+            changed |= pass.run(&mut graph, &mut context).counted();
+            finish(pass.name(), &graph)?;
+            if options.verify && pass.run(&mut graph, &mut context).counted() {
+                return Err(Error::CutTwice);
+            }
         }
         if !changed {
             break;
         }
     }
-    if !passes.is_empty() {
-        begin("unwinding");
-        unwinding::gather(&mut graph);
-        finish("unwinding", &graph)?;
-    }
-    for pass in &finishing {
+    for pass in once {
         begin(pass.name());
-        reports.push(pass.run(&mut graph, plan, options, &mut remembered));
+        let report = pass.run(&mut graph, &mut context);
+        if pass.facts().phase == Phase::Finishes {
+            reports.push(report);
+        }
         finish(pass.name(), &graph)?;
-    }
-    if !passes.is_empty() {
-        begin("literals");
-        lower::bring_near(&mut graph);
-        finish("literals", &graph)?;
     }
     Ok((graph, reports))
 }

@@ -15,37 +15,55 @@ use kcfg::index::{FunctionId, NodeId};
 use kcfg::special::Rule;
 
 use crate::near;
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
+use crate::report::PassReport;
 
 /// The class of code that is sorted: the kernel does not test whether an address is in it.
 const CLASS: &str = ".text";
 /// The byte offset of the unwind word in an entry, unless it holds the address of a table.
 const WORD: u32 = 4;
 
-/// Places functions with the same unwind information next to each other.
-pub fn gather(graph: &mut Graph) {
-    let mut functions = unwound_in_a_word(graph);
-    let fixed = fixed_in_place(graph);
-    let owned = graph.owned();
-    let is_text: Vec<bool> = graph.sections.iter().map(|section| is_text(graph, section)).collect();
-    functions.retain(|&(_, function)| {
-        let nodes = &owned[function.get()];
-        let may_move =
-            |&node: &NodeId| !fixed.contains(node.get()) && is_text[graph.node(node).section.get()];
-        let alive = nodes.iter().any(|&node| graph.node(node).live);
-        alive && nodes.iter().all(may_move)
-    });
-    if functions.is_empty() {
-        return;
+/// Pass `unwinding`: places functions with the same unwind information next to each other.
+pub struct Unwinding;
+
+impl Pass for Unwinding {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "unwinding",
+            summary: "places functions with the same unwind information next to each other",
+            phase: Phase::AfterRounds,
+            runs: Runs::Always,
+            on_64_bits: true,
+        }
     }
-    // The sort is stable: functions with equal words keep their order.
-    functions.sort_by_key(|&(word, _)| word);
-    let nodes: Vec<NodeId> =
-        functions.iter().flat_map(|&(_, function)| &owned[function.get()]).copied().collect();
-    let mut editor = Editor::new(graph, "unwinding");
-    let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
-    let section = editor.add_section(Section { flags, ..Section::writable(CLASS, SHT_PROGBITS) });
-    editor.place(&nodes, section);
-    editor.finish();
+
+    fn run(&self, graph: &mut Graph, _: &mut Context<'_>) -> PassReport {
+        let report = PassReport::new(self.name());
+        let mut functions = unwound_in_a_word(graph);
+        let fixed = fixed_in_place(graph);
+        let owned = graph.owned();
+        let is_text: Vec<bool> = graph.sections.iter().map(|section| is_text(graph, section)).collect();
+        functions.retain(|&(_, function)| {
+            let nodes = &owned[function.get()];
+            let may_move =
+                |&node: &NodeId| !fixed.contains(node.get()) && is_text[graph.node(node).section.get()];
+            let alive = nodes.iter().any(|&node| graph.node(node).live);
+            alive && nodes.iter().all(may_move)
+        });
+        if functions.is_empty() {
+            return report;
+        }
+        // The sort is stable: functions with equal words keep their order.
+        functions.sort_by_key(|&(word, _)| word);
+        let nodes: Vec<NodeId> =
+            functions.iter().flat_map(|&(_, function)| &owned[function.get()]).copied().collect();
+        let mut editor = Editor::new(graph, self.name());
+        let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
+        let section = editor.add_section(Section { flags, ..Section::writable(CLASS, SHT_PROGBITS) });
+        editor.place(&nodes, section);
+        editor.finish();
+        report
+    }
 }
 
 /// For each function, its unwind word; `None` if it has none, or has an unwind table.

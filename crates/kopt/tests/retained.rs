@@ -8,7 +8,7 @@ use kcfg::lower::{Relax, lower};
 use kcfg::parameters;
 use kelf::{InputFiles, KernelBuild, Program};
 use kopt::retained::{self, Removals};
-use kopt::{Options, Pass, reach, rounds};
+use kopt::{Options, reach, rounds};
 use kplan::Plan;
 use kshrink_tests::recipe;
 
@@ -18,7 +18,7 @@ const PARAMETERS: usize = 20;
 /// Returns the reachable graph of a kernel, with its tables of parameters cut into entries.
 fn graph(build: &KernelBuild, program: &Program<'_>) -> Graph {
     let lifter = Lifter::of_kernel(build, program).expect("a kernel that can be lifted");
-    let run = rounds::run(lifter, &Plan::default(), &[Pass::Reach], Options::default(), |_| ());
+    let run = rounds::run(lifter, &Plan::default(), &[&reach::Reach], Options::default(), |_| ());
     let (mut graph, _) = run.expect("passes that run");
     parameters::cut(&mut graph, "params");
     graph

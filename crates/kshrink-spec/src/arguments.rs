@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Parser;
 use kcli::Failure;
-use kopt::{OptimizeFor, Options, Pass, Scope};
+use kopt::exports::Exports;
+use kopt::{OptimizeFor, Options, PASSES, PassRef, Scope};
 use kplan::Plan;
 
 /// Removes the code and data that a device does not need from a Linux kernel, and relinks it
@@ -164,7 +165,7 @@ pub struct Arguments {
 
 /// A list of passes; a type of its own, so that clap treats it as one value.
 #[derive(Clone, Debug)]
-struct PassList(Vec<Pass>);
+struct PassList(Vec<PassRef>);
 
 /// The use of the rewritten program.
 pub enum Task {
@@ -202,19 +203,19 @@ impl Arguments {
     ///
     /// # Errors
     /// Bad input if modules are given without the pass that uses them.
-    pub fn passes(&self, plan: &Plan) -> Result<Vec<Pass>, Failure> {
+    pub fn passes(&self, plan: &Plan) -> Result<Vec<PassRef>, Failure> {
+        let exports: PassRef = &Exports;
         match &self.passes {
-            Some(PassList(passes)) if self.modules.is_some() && !passes.contains(&Pass::Exports) => {
+            Some(PassList(passes)) if self.modules.is_some() && !passes.contains(&exports) => {
                 Err(Failure::bad_input(
                     "--modules requires pass exports; add exports to --passes, or drop one of the two options",
                 ))
             }
             Some(PassList(passes)) => Ok(passes.clone()),
             None => {
-                let by_default = |pass: Pass| {
-                    pass.runs_by_default(plan) || pass == Pass::Exports && self.modules.is_some()
-                };
-                Ok(Pass::ALL.iter().copied().filter(|&pass| by_default(pass)).collect())
+                let by_default =
+                    |pass: PassRef| pass.runs_by_default(plan) || pass == exports && self.modules.is_some();
+                Ok(PASSES.iter().copied().filter(|&pass| by_default(pass)).collect())
             }
         }
     }
@@ -232,9 +233,9 @@ impl Arguments {
 
 fn passes_help() -> String {
     let plan = Plan::default();
-    let (always, others): (Vec<Pass>, Vec<Pass>) =
-        Pass::ALL.iter().partition(|pass| pass.runs_by_default(&plan));
-    let lines = |passes: &[Pass]| -> String {
+    let (always, others): (Vec<PassRef>, Vec<PassRef>) =
+        PASSES.iter().partition(|pass| pass.runs_by_default(&plan));
+    let lines = |passes: &[PassRef]| -> String {
         passes.iter().map(|pass| format!("\n  {pass}: {}", pass.summary())).collect()
     };
     format!(

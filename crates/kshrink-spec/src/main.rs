@@ -23,6 +23,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use kcli::{Failure, Output, Progress, check_machine_of_plan, named_or_piped, read_plan};
+use kopt::PassRef;
+use kopt::reach::Reach;
 use kplan::Plan;
 
 use arguments::{Arguments, Task};
@@ -81,7 +83,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let modules = match (&arguments.modules, &input) {
         (Some(dir), RewriteInput::Kernel { build, .. }) => Some(Modules::read(dir, build)?),
         (None, RewriteInput::Kernel { build, .. })
-            if selected.contains(&kopt::Pass::Reach) && plan.exports.is_none() =>
+            if selected.contains(&(&Reach as PassRef)) && plan.exports.is_none() =>
         {
             Modules::note_missing(build);
             None
@@ -96,7 +98,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if arguments.names_passes() {
         rewrite::check_passes(program.machine, &selected)?;
     } else {
-        selected.retain(|pass| pass.knows(program.machine));
+        selected.retain(|pass| pass.supports(program.machine));
     }
     if let Some(modules) = modules {
         plan.exports = Some(modules.exports(&program)?);

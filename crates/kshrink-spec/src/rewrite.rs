@@ -8,7 +8,9 @@ use kcfg::lift::Lifter;
 use kcfg::lower::{self, Lowered, Relax};
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Program};
-use kopt::{Options, Pass, PassReport, rounds};
+use kopt::freeze::Freeze;
+use kopt::params::Params;
+use kopt::{Options, PASSES, PassRef, PassReport, rounds};
 use kplan::{Mechanism, Plan};
 
 use crate::freeze::Freezing;
@@ -44,15 +46,15 @@ impl RewriteInput {
     pub fn kernel(
         vmlinux: &Path,
         plan: &Plan,
-        passes: &[Pass],
+        passes: &[PassRef],
         pack_segments: bool,
     ) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         check_machine(build.machine, &vmlinux.display().to_string())?;
         build.check_links_objects().map_err(Failure::of)?;
         let mut files = InputFiles::of_kernel(&build).map_err(Failure::of)?;
-        let runs = |pass: Pass| passes.contains(&pass) && pass.knows(build.machine);
-        if let Some(params) = plan.params.as_ref().filter(|_| runs(Pass::Params)) {
+        let runs = |pass: PassRef| passes.contains(&pass) && pass.supports(build.machine);
+        if let Some(params) = plan.params.as_ref().filter(|_| runs(&Params)) {
             files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
         }
         let nothing_to_pack = if pack_segments { segments::nothing_to_pack(&build)? } else { None };
@@ -60,7 +62,7 @@ impl RewriteInput {
             eprintln!("kshrink-spec: warning: --pack-segments changes nothing: {why}");
         }
         let packs_segments = pack_segments && nothing_to_pack.is_none();
-        let freezes = runs(Pass::Freeze);
+        let freezes = runs(&Freeze);
         if packs_segments {
             let flags: &[&str] = if freezes { &["-DKSHRINK_FREEZES"] } else { &[] };
             files = segments::join(files, &build, flags)?;
@@ -135,8 +137,8 @@ fn check_machine(machine: Machine, name: &str) -> Result<(), Failure> {
 }
 
 /// Checks that passes support a machine.
-pub fn check_passes(machine: Machine, passes: &[Pass]) -> Result<(), Failure> {
-    match passes.iter().find(|pass| !pass.knows(machine)) {
+pub fn check_passes(machine: Machine, passes: &[PassRef]) -> Result<(), Failure> {
+    match passes.iter().find(|pass| !pass.supports(machine)) {
         None => Ok(()),
         Some(pass) => Err(Failure::bad_input(format!(
             "pass {pass} does not support {machine} yet; choose from none, {} with --passes",
@@ -148,7 +150,7 @@ pub fn check_passes(machine: Machine, passes: &[Pass]) -> Result<(), Failure> {
 /// The passes that support a machine, as a list for messages.
 fn known(machine: Machine) -> String {
     let names: Vec<&str> =
-        Pass::ALL.iter().filter(|pass| pass.knows(machine)).map(|pass| pass.name()).collect();
+        PASSES.iter().filter(|pass| pass.supports(machine)).map(|pass| pass.name()).collect();
     names.join(", ")
 }
 
@@ -166,7 +168,7 @@ pub struct Rewritten {
 pub fn run_passes(
     lifter: Lifter<'_>,
     plan: &Plan,
-    passes: &[Pass],
+    passes: &[PassRef],
     options: Options,
     phases: &mut Phases,
 ) -> Result<Rewritten, Failure> {
@@ -179,7 +181,7 @@ pub fn run_passes(
 }
 
 /// Lowers the graph. Without passes, branches keep their encoding, so that every section keeps its size.
-pub fn lower<'g>(graph: &'g Graph, passes: &[Pass]) -> Result<Lowered<'g>, Failure> {
+pub fn lower<'g>(graph: &'g Graph, passes: &[PassRef]) -> Result<Lowered<'g>, Failure> {
     let relax = if passes.is_empty() { Relax::AsAssembled } else { Relax::Shortest };
     Ok(lower::lower(graph, relax)?)
 }

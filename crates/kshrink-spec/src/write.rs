@@ -4,7 +4,7 @@ use std::path::Path;
 
 use kcfg::lower::Lowered;
 use kcli::{Failure, Output};
-use kopt::Pass;
+use kopt::PassRef;
 use kplan::Contents;
 
 use crate::phases::Phases;
@@ -18,7 +18,7 @@ pub struct Writer<'a> {
     /// The input of the rewrite.
     pub input: &'a RewriteInput,
     /// The passes that ran.
-    pub passes: &'a [Pass],
+    pub passes: &'a [PassRef],
     /// Variables for the kernel's build.
     pub make: &'a [String],
     /// Whether to write the debugging information of a kernel.

@@ -6,7 +6,8 @@ use kcfg::graph::Graph;
 use kcfg::lift::Lifter;
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Program};
-use kopt::{Options, Pass, rounds};
+use kopt::freeze::Freeze;
+use kopt::{Options, PASSES, PassRef, rounds};
 use kplan::{Mechanism, Plan};
 
 use super::supported;
@@ -29,8 +30,9 @@ pub fn with_graph<T>(
     let program = Program::link(&files).map_err(Failure::of)?;
     let lifter = Lifter::of_kernel(&build, &program).map_err(Failure::of)?;
     // The passes that `kshrink-spec` runs by default before it freezes.
-    let before = Pass::ALL.iter().copied().take_while(|&pass| pass != Pass::Freeze);
-    let passes: Vec<Pass> = before.filter(|pass| pass.runs_by_default(plan)).collect();
+    let freeze: PassRef = &Freeze;
+    let before = PASSES.iter().copied().take_while(|&pass| pass != freeze);
+    let passes: Vec<PassRef> = before.filter(|pass| pass.runs_by_default(plan)).collect();
     let (graph, _) = rounds::run(lifter, plan, &passes, Options::default(), |_| ()).map_err(Failure::of)?;
     use_it(&graph, &program)
 }

@@ -15,7 +15,9 @@ use kcfg::lower::{Relax, lower};
 use kcfg::summary::Summary;
 use kelf::archive::{MemberContent, is_archive, members};
 use kelf::{Definition, InputFiles, Object, Program};
-use kopt::{Options, Pass, rounds};
+use kopt::exercise::Exercise;
+use kopt::reach::Reach;
+use kopt::{Options, rounds};
 use kplan::Plan;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
@@ -57,7 +59,7 @@ fn reachable(program: &Program<'_>) -> Result<(), lift::Error> {
     let Some((_, entry, _)) = defined else { return Ok(()) };
     let lifter = Lifter::of_objects(program, &[entry.to_owned()])?;
     let options = Options { verify: true, ..Options::default() };
-    match rounds::run(lifter, &Plan::default(), &[Pass::Reach, Pass::Exercise], options, |_| {}) {
+    match rounds::run(lifter, &Plan::default(), &[&Reach, &Exercise], options, |_| {}) {
         Ok((graph, _)) => write(&graph, Relax::Shortest),
         Err(rounds::Error::Lift(error)) => return Err(error),
         Err(broken) => panic!("{broken}"),

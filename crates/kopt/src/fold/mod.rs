@@ -36,9 +36,10 @@ use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Editor, Graph, Role};
 use kcfg::index::NodeId;
-use kflow::{Liveness, Reached, Remembered, Summaries, propagate};
+use kflow::{Liveness, Reached, Summaries, propagate};
 use rayon::prelude::*;
 
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 use crate::sysargs;
 use block::{Change, Folder};
@@ -46,65 +47,80 @@ use block::{Change, Folder};
 /// Number of blocks that one worker folds at a time.
 const BLOCKS_AT_ONCE: usize = 1024;
 
-/// Folds constants. The findings about functions are remembered for the next round.
-pub fn run(graph: &mut Graph, remembered: &mut Remembered) -> PassReport {
-    let mut report = PassReport::new("fold");
-    let (changes, untaken) = {
-        let program = GraphProgram::of(graph);
-        let uses = DataUses::of(graph);
-        let memory = uses.constant_memory(graph);
-        let summaries = Summaries::of_changed(&program, program.machine(), memory, remembered);
-        let liveness = Liveness::of(&program, &summaries);
-        let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
-        let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
-        propagate(&program, &summaries, &sysargs::guards(graph, &program), |block| {
-            let at = block.block.get();
-            reached[at] = Some(block);
-        });
-        let fixed = unchangeable(graph);
-        let unread = stores::unread(graph, &uses, &program, &summaries, &liveness);
-        let folder = Folder {
-            graph,
-            program: &program,
-            summaries: &summaries,
-            liveness: &liveness,
-            unread: &unread,
-            fixed: &fixed,
-        };
-        let nodes: Vec<NodeId> = graph.node_ids().filter(|node| !fixed.contains(node.get())).collect();
-        let folded: Vec<(Vec<Change>, PassReport)> = nodes
-            .par_chunks(BLOCKS_AT_ONCE)
-            .map(|nodes| {
-                let mut report = PassReport::new("fold");
-                let blocks = nodes.iter().filter_map(|&node| Some((node, program.block(node)?)));
-                let changes = blocks.filter_map(|(node, block)| {
-                    folder.fold(node, block, reached[block.get()].as_ref(), &mut report)
-                });
-                (changes.collect(), report)
-            })
-            .collect();
-        let mut changes = Vec::new();
-        for (of_some, counts) in folded {
-            changes.extend(of_some);
-            report.add(counts);
-        }
-        (changes, slots::untaken(graph, &program, &reached, &fixed))
-    };
-    report.count("jump-table slots redirected", untaken.len() as u64);
-    let mut editor = Editor::new(graph, "fold");
-    untaken.iter().for_each(|slot| editor.turn_slot(slot.table, slot.slot, slot.like));
-    for Change { node, contents, end } in changes {
-        if let Some((contents, moved)) = contents {
-            let before = u64::from(editor.graph().node(node).size);
-            report.removed.code_bytes += before.saturating_sub(contents.bytes.len() as u64);
-            editor.edit_block(node, contents, &moved);
-        }
-        if let Some(end) = end {
-            editor.end_block(node, end);
+/// Pass `fold`: folds constants. The findings about functions are remembered for the next round.
+pub struct Fold;
+
+impl Pass for Fold {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "fold",
+            summary: "propagates constants through the whole program, decides branches on them, and removes dead instructions",
+            phase: Phase::Exposes,
+            runs: Runs::Always,
+            on_64_bits: false,
         }
     }
-    editor.finish();
-    report
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let mut report = PassReport::new(self.name());
+        let (changes, untaken) = {
+            let program = GraphProgram::of(graph);
+            let uses = DataUses::of(graph);
+            let memory = uses.constant_memory(graph);
+            let summaries =
+                Summaries::of_changed(&program, program.machine(), memory, &mut context.remembered);
+            let liveness = Liveness::of(&program, &summaries);
+            let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
+            let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
+            propagate(&program, &summaries, &sysargs::guards(graph, &program), |block| {
+                let at = block.block.get();
+                reached[at] = Some(block);
+            });
+            let fixed = unchangeable(graph);
+            let unread = stores::unread(graph, &uses, &program, &summaries, &liveness);
+            let folder = Folder {
+                graph,
+                program: &program,
+                summaries: &summaries,
+                liveness: &liveness,
+                unread: &unread,
+                fixed: &fixed,
+            };
+            let nodes: Vec<NodeId> = graph.node_ids().filter(|node| !fixed.contains(node.get())).collect();
+            let folded: Vec<(Vec<Change>, PassReport)> = nodes
+                .par_chunks(BLOCKS_AT_ONCE)
+                .map(|nodes| {
+                    let mut report = PassReport::new(self.name());
+                    let blocks = nodes.iter().filter_map(|&node| Some((node, program.block(node)?)));
+                    let changes = blocks.filter_map(|(node, block)| {
+                        folder.fold(node, block, reached[block.get()].as_ref(), &mut report)
+                    });
+                    (changes.collect(), report)
+                })
+                .collect();
+            let mut changes = Vec::new();
+            for (of_some, counts) in folded {
+                changes.extend(of_some);
+                report.add(counts);
+            }
+            (changes, slots::untaken(graph, &program, &reached, &fixed))
+        };
+        report.count("jump-table slots redirected", untaken.len() as u64);
+        let mut editor = Editor::new(graph, "fold");
+        untaken.iter().for_each(|slot| editor.turn_slot(slot.table, slot.slot, slot.like));
+        for Change { node, contents, end } in changes {
+            if let Some((contents, moved)) = contents {
+                let before = u64::from(editor.graph().node(node).size);
+                report.removed.code_bytes += before.saturating_sub(contents.bytes.len() as u64);
+                editor.edit_block(node, contents, &moved);
+            }
+            if let Some(end) = end {
+                editor.end_block(node, end);
+            }
+        }
+        editor.finish();
+        report
+    }
 }
 
 /// The nodes that must not change: patched, found by address, or bound to their place.

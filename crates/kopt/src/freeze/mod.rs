@@ -30,13 +30,14 @@ use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Editor, Graph, Section};
 use kcfg::index::NodeId;
-use kplan::{Mechanism, Plan};
+use kplan::Mechanism;
 
 use crate::layout::hot_cold::move_together;
 use crate::layout::invert::invert_branches;
 use crate::layout::name_parts;
 use crate::layout::split::ColdPart;
 use crate::near;
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 use closure::Closure;
 use region::size;
@@ -46,72 +47,90 @@ use wanted::Wanted;
 
 pub use sections::{BOOT_RODATA, BOOT_TEXT, RODATA, TEXT};
 
-/// Moves the selected code and data to the frozen sections.
-pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
-    let mut report = PassReport::new("freeze");
-    let Some(frozen) = &plan.frozen else {
-        report.keep("all code and data", "the plan has no section `frozen`; make one with frozen-pack plan");
-        return report;
-    };
-    let closure = match Closure::of(graph) {
-        Ok(closure) => closure,
-        Err(unmatched) => {
-            report.keep("all code and data", unmatched.to_string());
+/// Pass `freeze`: moves the selected code and data to the frozen sections.
+pub struct Freeze;
+
+impl Pass for Freeze {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "freeze",
+            summary: "moves the code and data listed under `frozen` in the plan to sections of their own",
+            phase: Phase::Finishes,
+            runs: Runs::WithPlan(|plan| plan.frozen.is_some()),
+            on_64_bits: false,
+        }
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let plan = context.plan;
+        let mut report = PassReport::new(self.name());
+        let Some(frozen) = &plan.frozen else {
+            report.keep(
+                "all code and data",
+                "the plan has no section `frozen`; make one with frozen-pack plan",
+            );
+            return report;
+        };
+        let closure = match Closure::of(graph) {
+            Ok(closure) => closure,
+            Err(unmatched) => {
+                report.keep("all code and data", unmatched.to_string());
+                return report;
+            }
+        };
+        let mut wanted = Wanted::find(graph, frozen);
+        let bound = near::bound(graph);
+        for node in bound.intersection(&wanted.nodes).map(NodeId::from) {
+            report.keep(
+                graph.name_of(node),
+                "a branch between it and other code reaches only a part of the program",
+            );
+        }
+        wanted.nodes.difference_with(&bound);
+        for name in &wanted.unknown {
+            report.keep(name, "the plan lists it as frozen, but this program has no such code or data");
+        }
+        let selection =
+            Selection::of(graph, &wanted.nodes, &closure, frozen.mechanism, frozen.minimum.map(u64::from));
+        report.count("functions frozen whole", selection.functions);
+        report.count("functions frozen in part", selection.parts.len() as u64);
+        report.count("code bytes frozen", selection.code_bytes);
+        report.count("code bytes left between code that is not frozen", selection.inline_bytes);
+        for (reason, &bytes) in &selection.pinned {
+            report.count(reason.counted(), bytes);
+        }
+        for &(node, why) in &selection.whole {
+            report.keep(graph.name_of(node), why);
+        }
+        if frozen.mechanism == Mechanism::Stub {
+            report.count("regions", selection.regions.len() as u64);
+            stubs::place(graph, &selection, &mut report);
             return report;
         }
-    };
-    let mut wanted = Wanted::find(graph, frozen);
-    let bound = near::bound(graph);
-    for node in bound.intersection(&wanted.nodes).map(NodeId::from) {
-        report.keep(
-            graph.name_of(node),
-            "a branch between it and other code reaches only a part of the program",
-        );
-    }
-    wanted.nodes.difference_with(&bound);
-    for name in &wanted.unknown {
-        report.keep(name, "the plan lists it as frozen, but this program has no such code or data");
-    }
-    let selection =
-        Selection::of(graph, &wanted.nodes, &closure, frozen.mechanism, frozen.minimum.map(u64::from));
-    report.count("functions frozen whole", selection.functions);
-    report.count("functions frozen in part", selection.parts.len() as u64);
-    report.count("code bytes frozen", selection.code_bytes);
-    report.count("code bytes left between code that is not frozen", selection.inline_bytes);
-    for (reason, &bytes) in &selection.pinned {
-        report.count(reason.counted(), bytes);
-    }
-    for &(node, why) in &selection.whole {
-        report.keep(graph.name_of(node), why);
-    }
-    if frozen.mechanism == Mechanism::Stub {
-        report.count("regions", selection.regions.len() as u64);
-        stubs::place(graph, &selection, &mut report);
-        return report;
-    }
-    let data = strings::merge(graph, &selection.data, &mut report);
-    let data_bytes = data.iter().map(|&node| u64::from(graph.node(node).size)).sum();
-    report.count("data bytes frozen", data_bytes);
-    let text = u64::from(SHF_ALLOC | SHF_EXECINSTR);
-    let functions = selection.code.chunk_by(|&one, &other| move_together(graph, one, other));
-    let (boot_code, code) = by_use_at_boot(functions, &wanted.at_boot);
-    let pieces = data.chunk_by(|&one, &other| graph.node(other).glued_to == Some(one));
-    let (boot_data, data) = by_use_at_boot(pieces, &wanted.at_boot);
-    let at_boot = boot_code.iter().chain(&boot_data).map(|&node| size(graph, node)).sum();
-    report.count("bytes used at boot", at_boot);
-    move_to(graph, BOOT_TEXT, text, &boot_code);
-    move_to(graph, TEXT, text, &code);
-    move_to(graph, BOOT_RODATA, SHF_ALLOC.into(), &boot_data);
-    move_to(graph, RODATA, SHF_ALLOC.into(), &data);
-    for part in &selection.parts {
-        for nodes in [&part.ordinary, &part.frozen] {
-            let inverted = invert_branches(graph, nodes, |node| nodes.contains(&node));
-            report.count("branches inverted", inverted);
+        let data = strings::merge(graph, &selection.data, &mut report);
+        let data_bytes = data.iter().map(|&node| u64::from(graph.node(node).size)).sum();
+        report.count("data bytes frozen", data_bytes);
+        let text = u64::from(SHF_ALLOC | SHF_EXECINSTR);
+        let functions = selection.code.chunk_by(|&one, &other| move_together(graph, one, other));
+        let (boot_code, code) = by_use_at_boot(functions, &wanted.at_boot);
+        let pieces = data.chunk_by(|&one, &other| graph.node(other).glued_to == Some(one));
+        let (boot_data, data) = by_use_at_boot(pieces, &wanted.at_boot);
+        let at_boot = boot_code.iter().chain(&boot_data).map(|&node| size(graph, node)).sum();
+        report.count("bytes used at boot", at_boot);
+        move_to(graph, BOOT_TEXT, text, &boot_code);
+        move_to(graph, TEXT, text, &code);
+        move_to(graph, BOOT_RODATA, SHF_ALLOC.into(), &boot_data);
+        move_to(graph, RODATA, SHF_ALLOC.into(), &data);
+        for part in &selection.parts {
+            for nodes in [&part.ordinary, &part.frozen] {
+                let inverted = invert_branches(graph, nodes, |node| nodes.contains(&node));
+                report.count("branches inverted", inverted);
+            }
         }
+        let named: Vec<ColdPart> = selection.parts.into_iter().filter_map(|part| part.out_of_line).collect();
+        name_parts(graph, &named, PART);
+        report
     }
-    let named: Vec<ColdPart> = selection.parts.into_iter().filter_map(|part| part.out_of_line).collect();
-    name_parts(graph, &named, PART);
-    report
 }
 
 /// Splits groups of adjacent nodes: first the groups with a node that is used at boot, then the others.

@@ -23,72 +23,88 @@ use kcfg::edges::Edges;
 use kcfg::graph::{Block, Editor, Graph};
 use kcfg::index::NodeId;
 use kisa::Encoding;
-use kplan::Plan;
 
 use crate::identical::{Partition, entries};
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::ran::Ran;
 use crate::report::PassReport;
 use candidates::Candidate;
 
-/// Folds identical functions.
-pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
-    let mut report = PassReport::new("icf");
-    let edges = Edges::of(graph);
-    let candidates = candidates::find(graph, &edges);
-    let pieces: Vec<&[NodeId]> = candidates.iter().map(|candidate| candidate.blocks.as_slice()).collect();
-    let classes = Partition::of(graph, &edges, &pieces).classes();
-    // The length is the same in every encoding.
-    let jump = u32::from(graph.isa().longest_form(graph.isa().jump(Encoding::Main)).len);
-    let ran = Ran::of(graph, plan);
-    let mut gone: Vec<NodeId> = Vec::new();
-    let mut folds: Vec<Fold<'_>> = Vec::new();
-    let mut left_alone = 0;
-    for class in &classes {
-        let class: Vec<&Candidate> = class.iter().map(|&member| &candidates[member]).collect();
-        let stays = *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
-        for &folded in class.iter().filter(|&&member| member.function != stays.function) {
-            let jumps = folded.is_address_taken;
-            let ran = || folded.blocks.iter().any(|&block| ran.may_have(block));
-            // A jump in place of a patch site would be patched.
-            let is_patched = || graph.block(folded.entry()).is_some_and(Block::is_fixed);
-            if jumps && (folded.size(graph) <= jump || is_patched() || ran()) {
-                left_alone += 1;
-                continue;
+/// Pass `icf`: folds identical functions.
+pub struct Icf;
+
+impl Pass for Icf {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "icf",
+            summary: "merges identical functions, except where their addresses may be compared",
+            phase: Phase::Removes,
+            runs: Runs::Always,
+            on_64_bits: false,
+        }
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let plan = context.plan;
+        let mut report = PassReport::new(self.name());
+        let edges = Edges::of(graph);
+        let candidates = candidates::find(graph, &edges);
+        let pieces: Vec<&[NodeId]> = candidates.iter().map(|candidate| candidate.blocks.as_slice()).collect();
+        let classes = Partition::of(graph, &edges, &pieces).classes();
+        // The length is the same in every encoding.
+        let jump = u32::from(graph.isa().longest_form(graph.isa().jump(Encoding::Main)).len);
+        let ran = Ran::of(graph, plan);
+        let mut gone: Vec<NodeId> = Vec::new();
+        let mut folds: Vec<Fold<'_>> = Vec::new();
+        let mut left_alone = 0;
+        for class in &classes {
+            let class: Vec<&Candidate> = class.iter().map(|&member| &candidates[member]).collect();
+            let stays =
+                *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
+            for &folded in class.iter().filter(|&&member| member.function != stays.function) {
+                let jumps = folded.is_address_taken;
+                let ran = || folded.blocks.iter().any(|&block| ran.may_have(block));
+                // A jump in place of a patch site would be patched.
+                let is_patched = || graph.block(folded.entry()).is_some_and(Block::is_fixed);
+                if jumps && (folded.size(graph) <= jump || is_patched() || ran()) {
+                    left_alone += 1;
+                    continue;
+                }
+                gone.extend(folded.blocks.iter().skip(usize::from(jumps)));
+                gone.extend(folded.blocks.iter().flat_map(|&block| entries(&edges, block)));
+                folds.push(Fold { folded, stays, jumps });
             }
-            gone.extend(folded.blocks.iter().skip(usize::from(jumps)));
-            gone.extend(folded.blocks.iter().flat_map(|&block| entries(&edges, block)));
-            folds.push(Fold { folded, stays, jumps });
         }
-    }
-    if left_alone > 0 {
-        report.keep(format!("{left_alone} identical functions"), "their addresses are taken");
-    }
-    let aligns: Vec<(NodeId, u32)> = folds
-        .iter()
-        .filter(|fold| !fold.jumps)
-        .map(|fold| (fold.stays.entry(), graph.node(fold.folded.entry()).align))
-        .collect();
-    for fold in &folds {
-        report.count("functions made a jump to an identical one", u64::from(fold.jumps));
-        report.removed.functions += usize::from(!fold.jumps);
-    }
-    let mut editor = Editor::new(graph, "icf");
-    for Fold { folded, stays, jumps } in &folds {
-        let pairs = folded.blocks.iter().zip(&stays.blocks);
-        pairs.skip(usize::from(*jumps)).for_each(|(&of, &into)| editor.merge(of, into));
-        if *jumps {
-            editor.jump_instead(folded.entry(), stays.entry());
+        if left_alone > 0 {
+            report.keep(format!("{left_alone} identical functions"), "their addresses are taken");
         }
+        let aligns: Vec<(NodeId, u32)> = folds
+            .iter()
+            .filter(|fold| !fold.jumps)
+            .map(|fold| (fold.stays.entry(), graph.node(fold.folded.entry()).align))
+            .collect();
+        for fold in &folds {
+            report.count("functions made a jump to an identical one", u64::from(fold.jumps));
+            report.removed.functions += usize::from(!fold.jumps);
+        }
+        let mut editor = Editor::new(graph, "icf");
+        for Fold { folded, stays, jumps } in &folds {
+            let pairs = folded.blocks.iter().zip(&stays.blocks);
+            pairs.skip(usize::from(*jumps)).for_each(|(&of, &into)| editor.merge(of, into));
+            if *jumps {
+                editor.jump_instead(folded.entry(), stays.entry());
+            }
+        }
+        editor.finish();
+        for node in gone {
+            report.removed.remove(graph, node);
+        }
+        for (entry, align) in aligns {
+            let kept = &mut graph.nodes[entry.get()].align;
+            *kept = align.max(*kept);
+        }
+        report
     }
-    editor.finish();
-    for node in gone {
-        report.removed.remove(graph, node);
-    }
-    for (entry, align) in aligns {
-        let kept = &mut graph.nodes[entry.get()].align;
-        *kept = align.max(*kept);
-    }
-    report
 }
 
 /// Chooses the representative: prefer persistent, then address-taken, then best aligned.

@@ -32,6 +32,7 @@ use kcfg::index::{FunctionId, NodeId, SymbolId};
 use kflow::{Liveness, Summaries};
 use kisa::StoreLayout;
 
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 
 /// The name of the array.
@@ -41,44 +42,58 @@ const SYMBOL: &str = "kshrink_counters";
 /// the code that turns paging on and off (arch/arm/kernel/head.S, sleep.S).
 const BOOT_SECTIONS: [&str; 2] = [".head.text", ".idmap.text"];
 
-/// Instruments every block that can be instrumented.
-pub fn run(graph: &mut Graph) -> PassReport {
-    let mut report = PassReport::new("instrument");
-    let early = early_code(graph);
-    let blocks = blocks_to_count(graph, &early, &mut report);
-    for opaque in graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live) {
-        report.keep(&opaque.name, format!("not instrumented: {}", opaque.reason));
-    }
-    for function in early.ones() {
-        report.keep(&graph.functions[function].name, "not instrumented: runs before paging is on");
-    }
-    if blocks.is_empty() {
-        return report;
-    }
-    let Some(layout) = graph.store_layout() else {
-        report.keep("every block", format!("not instrumented: {} is not supported", processor(graph)));
-        return report;
-    };
-    report.count("blocks instrumented", blocks.len() as u64);
-    let free = match layout.takes_register {
-        true => free_registers(graph, &blocks),
-        false => vec![0; blocks.len()],
-    };
-    let isa = graph.isa();
-    let mut editor = Editor::new(graph, "instrument");
-    let symbols = add_counters(&mut editor, layout, blocks.len() as u32);
-    for ((number, &node), free) in (0u32..).zip(&blocks).zip(free) {
-        let target = Target::Symbol(symbols[(number / layout.span) as usize]);
-        let encoding = editor.graph().encoding(node);
-        let (store, saves) = Contents::store_one(isa, encoding, free, target, number % layout.span);
-        if saves {
-            report.count("blocks that save a register for it", 1);
+/// Pass `instrument`: instruments every block that can be instrumented.
+pub struct Instrument;
+
+impl Pass for Instrument {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "instrument",
+            summary: "instruments every block to record that it ran, for `coverage kcore`",
+            phase: Phase::Finishes,
+            runs: Runs::IfNamed,
+            on_64_bits: false,
         }
-        editor.prepend(node, store);
     }
-    editor.finish();
-    graph.counters = Some(Counters { symbol: symbols[0], blocks });
-    report
+
+    fn run(&self, graph: &mut Graph, _: &mut Context<'_>) -> PassReport {
+        let mut report = PassReport::new(self.name());
+        let early = early_code(graph);
+        let blocks = blocks_to_count(graph, &early, &mut report);
+        for opaque in graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live) {
+            report.keep(&opaque.name, format!("not instrumented: {}", opaque.reason));
+        }
+        for function in early.ones() {
+            report.keep(&graph.functions[function].name, "not instrumented: runs before paging is on");
+        }
+        if blocks.is_empty() {
+            return report;
+        }
+        let Some(layout) = graph.store_layout() else {
+            report.keep("every block", format!("not instrumented: {} is not supported", processor(graph)));
+            return report;
+        };
+        report.count("blocks instrumented", blocks.len() as u64);
+        let free = match layout.takes_register {
+            true => free_registers(graph, &blocks),
+            false => vec![0; blocks.len()],
+        };
+        let isa = graph.isa();
+        let mut editor = Editor::new(graph, "instrument");
+        let symbols = add_counters(&mut editor, layout, blocks.len() as u32);
+        for ((number, &node), free) in (0u32..).zip(&blocks).zip(free) {
+            let target = Target::Symbol(symbols[(number / layout.span) as usize]);
+            let encoding = editor.graph().encoding(node);
+            let (store, saves) = Contents::store_one(isa, encoding, free, target, number % layout.span);
+            if saves {
+                report.count("blocks that save a register for it", 1);
+            }
+            editor.prepend(node, store);
+        }
+        editor.finish();
+        graph.counters = Some(Counters { symbol: symbols[0], blocks });
+        report
+    }
 }
 
 /// The blocks to instrument. Reports the others.

@@ -26,8 +26,8 @@ use indexmap::IndexMap;
 use kcfg::graph::{Editor, Graph, Section, Symbol, SymbolPlace};
 use kcfg::index::{NodeId, SectionId};
 use kcfg::special::{Rule, World};
-use kplan::Plan;
 
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 use hot::Hot;
 use hot_cold::HotCold;
@@ -36,47 +36,62 @@ use split::{ColdPart, Splitter};
 /// Size of a page in bytes.
 const PAGE_SIZE: u32 = 4096;
 
-/// Orders the code.
-pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
-    let mut report = PassReport::new("layout");
-    let Some(order) = &plan.order else {
-        report.keep("the order of the code", "the plan has no section `order`; make one with reorder");
-        return report;
-    };
-    let hot = Hot::find(graph, order);
-    for unknown in &hot.unknown {
-        report.keep(unknown.to_string(), "the plan orders it, but this kernel has no such function");
+/// Pass `layout`: orders the code.
+pub struct Layout;
+
+impl Pass for Layout {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "layout",
+            summary: "places code in the order that `reorder` decided",
+            phase: Phase::Finishes,
+            runs: Runs::WithPlan(|plan| plan.order.is_some()),
+            on_64_bits: false,
+        }
     }
-    let splitter = Splitter::new(graph, order.granularity);
-    let classes: Vec<Class> = classes(graph).collect();
-    let mut cold_parts = Vec::new();
-    for Class { named, sections } in classes {
-        let code = HotCold::divide(graph, &sections, &hot, &splitter);
-        if code.hot.is_empty() {
-            continue;
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let plan = context.plan;
+        let mut report = PassReport::new(self.name());
+        let Some(order) = &plan.order else {
+            report.keep("the order of the code", "the plan has no section `order`; make one with reorder");
+            return report;
+        };
+        let hot = Hot::find(graph, order);
+        for unknown in &hot.unknown {
+            report.keep(unknown.to_string(), "the plan orders it, but this kernel has no such function");
         }
-        report.count("hot functions", code.hot.len() as u64);
-        report.count("hot code bytes", code.hot_bytes(graph));
-        report.count("cold bytes out of line", code.cold_parts.iter().map(|part| part.bytes).sum());
-        report.count("cold bytes left in line", code.inline_bytes);
-        for whole in &code.whole {
-            report.keep(graph.name_of(whole.node), whole.why);
+        let splitter = Splitter::new(graph, order.granularity);
+        let classes: Vec<Class> = classes(graph).collect();
+        let mut cold_parts = Vec::new();
+        for Class { named, sections } in classes {
+            let code = HotCold::divide(graph, &sections, &hot, &splitter);
+            if code.hot.is_empty() {
+                continue;
+            }
+            report.count("hot functions", code.hot.len() as u64);
+            report.count("hot code bytes", code.hot_bytes(graph));
+            report.count("cold bytes out of line", code.cold_parts.iter().map(|part| part.bytes).sum());
+            report.count("cold bytes left in line", code.inline_bytes);
+            for whole in &code.whole {
+                report.keep(graph.name_of(whole.node), whole.why);
+            }
+            let hot_last = is_hot_last(&graph.sections[named.get()].name);
+            let nodes = code.order(hot_last);
+            if let Some(first) = code.first_hot().filter(|_| hot_last) {
+                graph.nodes[first.get()].align = PAGE_SIZE;
+            }
+            report.count(
+                "branches inverted",
+                invert::invert_branches(graph, &nodes, |node| hot.rank(node).is_some()),
+            );
+            cold_parts.extend(code.cold_parts);
+            merge(graph, &sections, named, &nodes);
         }
-        let hot_last = is_hot_last(&graph.sections[named.get()].name);
-        let nodes = code.order(hot_last);
-        if let Some(first) = code.first_hot().filter(|_| hot_last) {
-            graph.nodes[first.get()].align = PAGE_SIZE;
-        }
-        report.count(
-            "branches inverted",
-            invert::invert_branches(graph, &nodes, |node| hot.rank(node).is_some()),
-        );
-        cold_parts.extend(code.cold_parts);
-        merge(graph, &sections, named, &nodes);
+        report.count("functions split", cold_parts.len() as u64);
+        name_parts(graph, &cold_parts, "cold");
+        report
     }
-    report.count("functions split", cold_parts.len() as u64);
-    name_parts(graph, &cold_parts, "cold");
-    report
 }
 
 /// Merges sections into the first of them, with the attributes of `named` and all nodes in a new order.

@@ -33,49 +33,64 @@ use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
 use kcfg::graph::{Editor, Graph, Terminator};
 use kcfg::index::NodeId;
-use kplan::Plan;
 
 use crate::identical::{End, Partition};
-use crate::options::{OptimizeFor, Options, Scope};
+use crate::options::{OptimizeFor, Scope};
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::ran::Ran;
 use crate::report::PassReport;
 use movable::{Uses, cut, movable};
 
-/// Merges identical blocks.
-pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
-    let mut report = PassReport::new("merge");
-    if options.optimize_for == OptimizeFor::Image {
-        report.keep("identical blocks", "merging does not make a compressed image smaller");
-        return report;
+/// Pass `merge`: merges identical blocks.
+pub struct Merge;
+
+impl Pass for Merge {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "merge",
+            summary: "merges identical blocks, tails and sequences of code that did not run, or of all code with --merge all",
+            phase: Phase::Finishes,
+            runs: Runs::WithPlan(|plan| plan.coverage.is_some()),
+            on_64_bits: false,
+        }
     }
-    if options.merge == Scope::Cold && plan.coverage.is_none() {
-        report.keep(
-            "identical blocks",
-            "the plan has no section `coverage` that lists the blocks that ran; see --merge",
-        );
-        return report;
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let (plan, options) = (context.plan, context.options);
+        let mut report = PassReport::new(self.name());
+        if options.optimize_for == OptimizeFor::Image {
+            report.keep("identical blocks", "merging does not make a compressed image smaller");
+            return report;
+        }
+        if options.merge == Scope::Cold && plan.coverage.is_none() {
+            report.keep(
+                "identical blocks",
+                "the plan has no section `coverage` that lists the blocks that ran; see --merge",
+            );
+            return report;
+        }
+        let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
+        let is_cold = |block: NodeId| ran.as_ref().is_none_or(|ran| !ran.may_have(block));
+        let classes = classes(graph, is_cold);
+        let parts = cut(graph, classes.iter().flat_map(|class| &class.ends).copied().collect());
+        let twins: Vec<(NodeId, NodeId)> = classes
+            .iter()
+            .flat_map(|class| class.going.iter().map(|end| (parts[end], parts[&class.stays])))
+            .collect();
+        let cuts = parts.keys().filter(|(_, start)| *start > 0).count();
+        report.count("blocks cut where others end alike", cuts as u64);
+        report.count("identical blocks", twins.len() as u64);
+        let merged = choice::worthwhile(graph, twins);
+        let mut editor = Editor::new(graph, "merge");
+        merged.iter().for_each(|&(block, stays)| editor.merge(block, stays));
+        editor.finish();
+        for (block, _) in merged {
+            report.removed.remove(graph, block);
+        }
+        let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
+        outline::run(graph, |block| ran.as_ref().is_none_or(|ran| !ran.may_have(block)), &mut report);
+        report
     }
-    let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
-    let is_cold = |block: NodeId| ran.as_ref().is_none_or(|ran| !ran.may_have(block));
-    let classes = classes(graph, is_cold);
-    let parts = cut(graph, classes.iter().flat_map(|class| &class.ends).copied().collect());
-    let twins: Vec<(NodeId, NodeId)> = classes
-        .iter()
-        .flat_map(|class| class.going.iter().map(|end| (parts[end], parts[&class.stays])))
-        .collect();
-    let cuts = parts.keys().filter(|(_, start)| *start > 0).count();
-    report.count("blocks cut where others end alike", cuts as u64);
-    report.count("identical blocks", twins.len() as u64);
-    let merged = choice::worthwhile(graph, twins);
-    let mut editor = Editor::new(graph, "merge");
-    merged.iter().for_each(|&(block, stays)| editor.merge(block, stays));
-    editor.finish();
-    for (block, _) in merged {
-        report.removed.remove(graph, block);
-    }
-    let ran = (options.merge == Scope::Cold).then(|| Ran::of(graph, plan));
-    outline::run(graph, |block| ran.as_ref().is_none_or(|ran| !ran.may_have(block)), &mut report);
-    report
 }
 
 /// A class of identical tails.

@@ -20,9 +20,9 @@ mod records;
 use kcfg::graph::Graph;
 use kcfg::index::NodeId;
 use kcfg::parameters::{self, Parameter};
-use kplan::{Params, Plan};
 use rustc_hash::FxHashSet;
 
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 use crate::uses::Uses;
 use fix::sets;
@@ -30,47 +30,64 @@ use records::PASS;
 
 pub use records::CHECK_SYMBOL;
 
-/// Removes entries, and fixes variables.
-pub fn run(graph: &mut Graph, plan: &Plan) -> PassReport {
-    let mut report = PassReport::new(PASS);
-    let Some(params) = &plan.params else {
-        report.keep(
-            "every boot parameter",
-            "the plan does not list the parameters that the command line names",
-        );
-        return report;
-    };
-    if !records::can_be_written(graph) {
-        report.keep(
-            "every boot parameter",
-            format!("the check of the command line at boot is missing: no object refers to {CHECK_SYMBOL}"),
-        );
-        return report;
-    }
-    parameters::cut(graph, PASS);
-    let all = parameters::all(graph);
-    let uses = Uses::of(graph);
-    let mut gone = unnamed(&uses, params, &all, &mut report);
-    let fixed = fix::fixed(graph, &uses, params, &all, &mut gone, &mut report);
-    fix::set(graph, &fixed, &mut report);
-    let mut added = Vec::new();
-    for parameter in all.iter().filter(|parameter| gone.contains(&parameter.node)) {
-        report.removed.remove(graph, parameter.node);
-        report.count("entries of unnamed or fixed parameters removed", 1);
-        if !fixed.iter().any(|fixed| sets(fixed.what, parameter)) {
-            added.push(records::removed(parameter));
+/// Pass `params`: removes entries, and fixes variables.
+pub struct Params;
+
+impl Pass for Params {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: PASS,
+            summary: "removes the boot parameters that the command line does not name, and sets variables that `cmdline-spec` fixed",
+            phase: Phase::Removes,
+            runs: Runs::WithPlan(|plan| plan.params.is_some()),
+            on_64_bits: false,
         }
     }
-    graph.roots.retain(|root| !gone.contains(&root.node));
-    added.extend(fixed.iter().filter_map(|fixed| records::fixed(fixed.what)));
-    records::write(graph, added);
-    report
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let plan = context.plan;
+        let mut report = PassReport::new(self.name());
+        let Some(params) = &plan.params else {
+            report.keep(
+                "every boot parameter",
+                "the plan does not list the parameters that the command line names",
+            );
+            return report;
+        };
+        if !records::can_be_written(graph) {
+            report.keep(
+                "every boot parameter",
+                format!(
+                    "the check of the command line at boot is missing: no object refers to {CHECK_SYMBOL}"
+                ),
+            );
+            return report;
+        }
+        parameters::cut(graph, PASS);
+        let all = parameters::all(graph);
+        let uses = Uses::of(graph);
+        let mut gone = unnamed(&uses, params, &all, &mut report);
+        let fixed = fix::fixed(graph, &uses, params, &all, &mut gone, &mut report);
+        fix::set(graph, &fixed, &mut report);
+        let mut added = Vec::new();
+        for parameter in all.iter().filter(|parameter| gone.contains(&parameter.node)) {
+            report.removed.remove(graph, parameter.node);
+            report.count("entries of unnamed or fixed parameters removed", 1);
+            if !fixed.iter().any(|fixed| sets(fixed.what, parameter)) {
+                added.push(records::removed(parameter));
+            }
+        }
+        graph.roots.retain(|root| !gone.contains(&root.node));
+        added.extend(fixed.iter().filter_map(|fixed| records::fixed(fixed.what)));
+        records::write(graph, added);
+        report
+    }
 }
 
 /// The entries that the plan lists as unnamed and that may be removed.
 fn unnamed(
     uses: &Uses<'_>,
-    params: &Params,
+    params: &kplan::Params,
     all: &[Parameter],
     report: &mut PassReport,
 ) -> FxHashSet<NodeId> {

@@ -37,10 +37,10 @@ use kcfg::graph::{Graph, Target};
 use kcfg::index::NodeId;
 use kelf::Machine;
 use kflow::{FunctionIndex, Guards, Program};
-use kplan::{Abi, AbiCalls, Plan, implicit_calls};
+use kplan::{Abi, AbiCalls, implicit_calls};
 
 use crate::exercise::can_begin_otherwise;
-use crate::options::Options;
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 use crate::syscalls::{Handlers, all_calls};
 use convention::Convention;
@@ -54,58 +54,73 @@ pub fn handlers_get_registers(machine: Machine) -> bool {
 /// Maximum number of values in a guard: analyses of constants follow no more.
 const MAX_VALUES: usize = 16;
 
-/// Puts guards before handlers.
-pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
-    let mut report = PassReport::new(PASS);
-    let all = "every operation of system calls";
-    let Some(convention) = Convention::of(graph.machine) else {
-        report.keep(all, "the handlers of this machine are not supported");
-        return report;
-    };
-    let abi = convention.abi;
-    let handlers = all_calls(plan, abi, options).and_then(|calls| {
-        let mut numbers: Vec<u32> = calls.calls.iter().map(|call| call.nr).collect();
-        numbers.extend(implicit_calls(abi).iter().map(|call| call.nr));
-        Ok((calls, Handlers::of(graph, abi, &numbers)?))
-    });
-    let (calls, handlers) = match handlers {
-        Ok(found) => found,
-        Err(why) => {
-            report.keep(all, why);
-            return report;
-        }
-    };
-    // On some machines, COND_SYSCALL makes the names of missing handlers aliases of this one.
-    let ni = graph.resolve_node(Target::Symbol(handlers.ni));
-    let mut entries: Vec<(NodeId, &[u32])> = handlers
-        .numbers
-        .iter()
-        .filter(|&(&entry, _)| Some(entry) != ni)
-        .map(|(&entry, numbers)| (entry, &numbers[..]))
-        .collect();
-    entries.sort_unstable();
-    let mut guarded = Vec::new();
-    for (entry, numbers) in entries {
-        let Some((name, arguments)) = selected(graph, convention, entry) else { continue };
-        let checks = arguments.iter().map(|&argument| {
-            let check = check(calls, abi, numbers, argument)?;
-            instructions(graph, convention, entry, &check)
-        });
-        let checks: Result<Vec<Comparisons>, String> = checks.collect();
-        match checks.and_then(|checks| {
-            may_be_guarded(graph, &handlers, entry)?;
-            Ok(checks)
-        }) {
-            Ok(checks) => {
-                report.count("arguments checked", checks.len() as u64);
-                guarded.push(Guarded { entry, checks });
-            }
-            Err(why) => report.keep(format!("every operation of {name}"), why),
+/// Pass `sysargs`: puts guards before handlers.
+pub struct SysArgs;
+
+impl Pass for SysArgs {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: PASS,
+            summary: "refuses unused operations of system calls, so that `fold` removes their code",
+            phase: Phase::Removes,
+            runs: Runs::WithPlan(|plan| plan.syscalls.is_some()),
+            on_64_bits: false,
         }
     }
-    report.redirected += guarded.len();
-    guard::insert(graph, &guarded, handlers.ni);
-    report
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let (plan, options) = (context.plan, context.options);
+        let mut report = PassReport::new(self.name());
+        let all = "every operation of system calls";
+        let Some(convention) = Convention::of(graph.machine) else {
+            report.keep(all, "the handlers of this machine are not supported");
+            return report;
+        };
+        let abi = convention.abi;
+        let handlers = all_calls(plan, abi, options).and_then(|calls| {
+            let mut numbers: Vec<u32> = calls.calls.iter().map(|call| call.nr).collect();
+            numbers.extend(implicit_calls(abi).iter().map(|call| call.nr));
+            Ok((calls, Handlers::of(graph, abi, &numbers)?))
+        });
+        let (calls, handlers) = match handlers {
+            Ok(found) => found,
+            Err(why) => {
+                report.keep(all, why);
+                return report;
+            }
+        };
+        // On some machines, COND_SYSCALL makes the names of missing handlers aliases of this one.
+        let ni = graph.resolve_node(Target::Symbol(handlers.ni));
+        let mut entries: Vec<(NodeId, &[u32])> = handlers
+            .numbers
+            .iter()
+            .filter(|&(&entry, _)| Some(entry) != ni)
+            .map(|(&entry, numbers)| (entry, &numbers[..]))
+            .collect();
+        entries.sort_unstable();
+        let mut guarded = Vec::new();
+        for (entry, numbers) in entries {
+            let Some((name, arguments)) = selected(graph, convention, entry) else { continue };
+            let checks = arguments.iter().map(|&argument| {
+                let check = check(calls, abi, numbers, argument)?;
+                instructions(graph, convention, entry, &check)
+            });
+            let checks: Result<Vec<Comparisons>, String> = checks.collect();
+            match checks.and_then(|checks| {
+                may_be_guarded(graph, &handlers, entry)?;
+                Ok(checks)
+            }) {
+                Ok(checks) => {
+                    report.count("arguments checked", checks.len() as u64);
+                    guarded.push(Guarded { entry, checks });
+                }
+                Err(why) => report.keep(format!("every operation of {name}"), why),
+            }
+        }
+        report.redirected += guarded.len();
+        guard::insert(graph, &guarded, handlers.ni);
+        report
+    }
 }
 
 /// Returns the name of a handler and its selecting arguments. `None` if it has none, or is already guarded.

@@ -23,37 +23,56 @@ use kplan::{Abi, AbiCalls, Plan, implicit_calls};
 use rustc_hash::FxHashSet;
 
 use crate::options::Options;
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
 use dispatchers::{Dispatchers, NI_SYSCALLS, Table, defined, dispatchers, symbol};
 
 pub(crate) use handlers::Handlers;
 
-/// Redirects the dispatch of unused numbers to `sys_ni_syscall`.
-pub fn run(graph: &mut Graph, plan: &Plan, options: Options) -> PassReport {
-    let mut report = PassReport::new("syscalls");
-    for dispatchers in dispatchers(graph.machine) {
-        let all = || format!("every system call of {}", dispatchers.abi);
-        let calls = match all_calls(plan, dispatchers.abi, options) {
-            Ok(calls) => calls,
-            Err(why) => {
-                report.keep(all(), why);
-                continue;
-            }
-        };
-        let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
-        used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
-        let known = || dispatchers.function.iter().chain(dispatchers.tables);
-        if !known().any(|name| defined(graph, name).is_some()) {
-            let names: Vec<&str> = known().copied().collect();
-            report.keep(all(), format!("the kernel has none of its known dispatchers: {}", names.join(", ")));
-            continue;
-        }
-        redirect_switch(graph, dispatchers, &used, &mut report);
-        for name in dispatchers.tables {
-            redirect_table(graph, name, dispatchers.indirect, &used, &mut report);
+/// Pass `syscalls`: redirects the dispatch of unused numbers to `sys_ni_syscall`.
+pub struct Syscalls;
+
+impl Pass for Syscalls {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "syscalls",
+            summary: "redirects unused system calls to `sys_ni_syscall`",
+            phase: Phase::Removes,
+            runs: Runs::Always,
+            on_64_bits: true,
         }
     }
-    report
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let (plan, options) = (context.plan, context.options);
+        let mut report = PassReport::new(self.name());
+        for dispatchers in dispatchers(graph.machine) {
+            let all = || format!("every system call of {}", dispatchers.abi);
+            let calls = match all_calls(plan, dispatchers.abi, options) {
+                Ok(calls) => calls,
+                Err(why) => {
+                    report.keep(all(), why);
+                    continue;
+                }
+            };
+            let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
+            used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
+            let known = || dispatchers.function.iter().chain(dispatchers.tables);
+            if !known().any(|name| defined(graph, name).is_some()) {
+                let names: Vec<&str> = known().copied().collect();
+                report.keep(
+                    all(),
+                    format!("the kernel has none of its known dispatchers: {}", names.join(", ")),
+                );
+                continue;
+            }
+            redirect_switch(graph, dispatchers, &used, &mut report);
+            for name in dispatchers.tables {
+                redirect_table(graph, name, dispatchers.indirect, &used, &mut report);
+            }
+        }
+        report
+    }
 }
 
 /// Returns the calls of an ABI that programs make, if the list is complete. `Err`: the reason why it cannot be relied

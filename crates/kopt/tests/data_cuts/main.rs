@@ -15,7 +15,9 @@ use kcfg::graph::{Graph, Target};
 use kcfg::index::NodeId;
 use kcfg::lift::Lifter;
 use kelf::{InputFiles, KernelBuild, Program};
-use kopt::{Options, Pass};
+use kopt::reach::Reach;
+use kopt::syscalls::Syscalls;
+use kopt::{Options, PassRef};
 use kplan::Plan;
 use kshrink_tests::{KernelTest, Run, recipe};
 use twins::Twins;
@@ -55,7 +57,7 @@ fn compare(test: &mut KernelTest<'_>, apart: &str, sections: usize) {
     assert!(counts.other_functions * 100 < counts.same_functions, "other code: {counts:?}");
     assert!(counts.lone_variables * 100 < counts.variables, "other data: {counts:?}");
 
-    for (passes, plan) in [(&[][..], Plan::default()), (&[Pass::Syscalls, Pass::Reach], busybox_plan())] {
+    for (passes, plan) in [(&[] as &[PassRef], Plan::default()), (&[&Syscalls, &Reach], busybox_plan())] {
         let lifter = Lifter::of_kernel(&build, &program).expect("a kernel that is understood");
         let mut graph = match passes {
             [] => lifter.fine_graph().expect("a graph"),

@@ -1,6 +1,6 @@
 //! Parsing of a test file.
 
-use kopt::{OptimizeFor, Options, Pass, Scope};
+use kopt::{OptimizeFor, Options, PassRef, Scope};
 use kplan::Plan;
 
 /// The assemblers of machines.
@@ -19,7 +19,7 @@ pub struct Case<'t> {
     /// The functions that enter the program.
     pub entries: Vec<String>,
     /// The passes to run.
-    pub passes: Vec<Pass>,
+    pub passes: Vec<PassRef>,
     /// The options of the passes besides the plan.
     pub options: Options,
     /// The assembler, with its arguments.
@@ -39,7 +39,7 @@ impl<'t> Case<'t> {
     ///
     /// # Errors
     /// The reason why the file is not valid.
-    pub fn parse(text: &'t str, pass: Pass) -> Result<Case<'t>, String> {
+    pub fn parse(text: &'t str, pass: PassRef) -> Result<Case<'t>, String> {
         let head = text.find(EXPECTED).map_or(text, |at| &text[..at]);
         let mut case = Case {
             head,
@@ -83,7 +83,9 @@ impl<'t> Case<'t> {
             let words = || value.split(", ").map(str::to_owned);
             match (name, value) {
                 ("entries", _) => self.entries = words().collect(),
-                ("passes", _) => self.passes = words().map(|name| name.parse()).collect::<Result<_, _>>()?,
+                ("passes", _) => {
+                    self.passes = words().map(|name| kopt::pass(&name)).collect::<Result<_, _>>()?
+                }
                 ("machine", "arm") => self.assembler = ARM,
                 ("modules", "yes") => self.modules = true,
                 ("assume-complete", "yes") => self.options.assume_complete = true,

@@ -1,14 +1,37 @@
-//! Comparing the output of the cases with the expected output.
+//! Trials, one for each file: the output of a case is compared with the expected output.
 
 use std::fs;
-use std::panic;
 use std::path::{Path, PathBuf};
 
-use kopt::Pass;
+use libtest_mimic::{Failed, Trial};
 use similar::TextDiff;
 
 use crate::case::Case;
 use crate::run;
+
+/// The end of the name of a file with a case.
+const EXTENSION: &str = ".test";
+
+/// Returns a trial for each file in the directories of `cases`, a path in the package. Its name is `PASS/CASE`.
+pub fn trials(cases: &str) -> Vec<Trial> {
+    let target = Path::new(cases).file_name().unwrap_or_default().to_string_lossy();
+    let mut trials = Vec::new();
+    for pass in directories(cases) {
+        let directory = root(cases).join(&pass);
+        for name in names(&directory) {
+            let case = format!("{pass}/{}", name.trim_end_matches(EXTENSION));
+            let advice = format!("KSHRINK_BLESS=1 cargo test -p kopt --test {target} {case}");
+            let (pass, path) = (pass.clone(), directory.join(name));
+            trials.push(Trial::test(case, move || file(&path, &pass, &advice).map_err(Failed::from)));
+        }
+    }
+    trials
+}
+
+/// The names of the directories of passes, sorted. Only the sources of the tests lie beside them.
+pub fn directories(cases: &str) -> Vec<String> {
+    names(&root(cases)).into_iter().filter(|name| !name.ends_with(".rs")).collect()
+}
 
 /// The directory of cases, given its path in the package.
 pub fn root(cases: &str) -> PathBuf {
@@ -24,31 +47,18 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Runs every file of a pass. With `KSHRINK_BLESS=1`, writes the new output into each file.
-pub fn directory(cases: &str, pass: Pass) {
-    let bless = std::env::var_os("KSHRINK_BLESS").is_some_and(|value| value == "1");
-    let directory = root(cases).join(pass.name());
-    let target = Path::new(cases).file_name().unwrap_or_default().to_string_lossy();
-    let advice = format!("KSHRINK_BLESS=1 cargo test -p kopt --test {target}");
-    let mut failures = Vec::new();
-    for name in names(&directory) {
-        if let Err(message) = file(&directory.join(&name), pass, bless, &advice) {
-            failures.push(format!("{}/{name}: {message}", pass.name()));
-        }
+/// Runs a file of a pass. With `KSHRINK_BLESS=1`, writes the new output into it.
+fn file(path: &Path, pass: &str, advice: &str) -> Result<(), String> {
+    if !path.to_string_lossy().ends_with(EXTENSION) {
+        return Err(format!("expected a file CASE{EXTENSION}"));
     }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
-}
-
-fn file(path: &Path, pass: Pass, bless: bool, advice: &str) -> Result<(), String> {
     let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
-    let case = Case::parse(&text, pass)?;
-    // If a pass panics, the file that caused it must still be reported.
-    let found = panic::catch_unwind(|| run::run(&case)).map_err(|_| "panicked, as printed above")??;
-    let found = case.with(&found);
+    let case = Case::parse(&text, kopt::pass(pass)?)?;
+    let found = case.with(&run::run(&case)?);
     if found == text {
         return Ok(());
     }
-    if bless {
+    if std::env::var_os("KSHRINK_BLESS").is_some_and(|value| value == "1") {
         return fs::write(path, found).map_err(|error| error.to_string());
     }
     let diff = TextDiff::from_lines(&text, &found);

@@ -22,105 +22,45 @@ optimize-for: image
 
 Programs for 32-bit ARM are in `filetests_arm`, with the setting `machine: arm`.
 
-An object without `.file` counts as hand-written, and its code is opaque. `KSHRINK_BLESS=1` rewrites the last part of
-every file.
+An object without `.file` counts as hand-written, and its code is opaque.
+
+Each file is a trial: `cargo test -p kopt --test filetests fold/case_of` runs those with `fold/case_of` in their names.
+`KSHRINK_BLESS=1` rewrites the last part of every file that runs.
 */
 
 mod case;
 mod check;
 mod run;
 
-use check::{names, root};
-use kopt::Pass;
+use std::process::ExitCode;
+
+use kopt::PASSES;
+use libtest_mimic::{Arguments, Failed, Trial};
+
+use check::{directories, names, root};
 
 /// The directory of the cases.
 const CASES: &str = "tests/filetests";
 
-/// Runs every file of a pass.
-fn check(pass: Pass) {
-    check::directory(CASES, pass);
+/// Minimum number of cases for each pass.
+const MIN_CASES: usize = 10;
+
+fn main() -> ExitCode {
+    let mut trials = check::trials(CASES);
+    trials.push(Trial::test("every_pass_has_a_directory", every_pass_has_a_directory));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
 
-#[test]
-fn syscalls() {
-    check(Pass::Syscalls);
-}
-
-#[test]
-fn sysargs() {
-    check(Pass::SysArgs);
-}
-
-#[test]
-fn keys() {
-    check(Pass::Keys);
-}
-
-#[test]
-fn params() {
-    check(Pass::Params);
-}
-
-#[test]
-fn reach() {
-    check(Pass::Reach);
-}
-
-#[test]
-fn exports() {
-    check(Pass::Exports);
-}
-
-#[test]
-fn icf() {
-    check(Pass::Icf);
-}
-
-#[test]
-fn initmotion() {
-    check(Pass::InitMotion);
-}
-
-#[test]
-fn merge() {
-    check(Pass::Merge);
-}
-
-#[test]
-fn fold() {
-    check(Pass::Fold);
-}
-
-#[test]
-fn exercise() {
-    check(Pass::Exercise);
-}
-
-#[test]
-fn layout() {
-    check(Pass::Layout);
-}
-
-#[test]
-fn freeze() {
-    check(Pass::Freeze);
-}
-
-#[test]
-fn instrument() {
-    check(Pass::Instrument);
-}
-
-#[test]
-fn every_pass_has_a_directory() {
-    let directories: Vec<String> =
-        names(&root(CASES)).into_iter().filter(|name| !name.ends_with(".rs")).collect();
-    let mut passes: Vec<&str> = Pass::ALL.iter().map(|pass| pass.name()).collect();
+/// Compares the directories with the registered passes, and counts the cases of each.
+fn every_pass_has_a_directory() -> Result<(), Failed> {
+    let mut passes: Vec<&str> = PASSES.iter().map(|pass| pass.name()).collect();
     passes.sort_unstable();
-    assert_eq!(directories, passes);
-    for pass in passes {
-        let names = names(&root(CASES).join(pass));
-        assert!(names.len() >= 10, "{pass} is shown by {} files only", names.len());
-        assert!(names.iter().all(|name| name.ends_with(".test")), "{names:?}");
+    let directories = directories(CASES);
+    if directories != passes {
+        return Err(format!("{CASES} has {directories:?}, and the passes are {passes:?}").into());
+    }
+    match passes.into_iter().find(|pass| names(&root(CASES).join(pass)).len() < MIN_CASES) {
+        Some(pass) => Err(format!("{CASES}/{pass} has fewer than {MIN_CASES} files").into()),
+        None => Ok(()),
     }
 }

@@ -8,67 +8,10 @@ mod check;
 #[path = "../filetests/run.rs"]
 mod run;
 
-use kopt::Pass;
+use std::process::ExitCode;
 
-/// The directory of the cases.
-const CASES: &str = "tests/filetests_arm";
+use libtest_mimic::Arguments;
 
-#[test]
-fn exercise() {
-    check::directory(CASES, Pass::Exercise);
-}
-
-#[test]
-fn fold() {
-    check::directory(CASES, Pass::Fold);
-}
-
-#[test]
-fn freeze() {
-    check::directory(CASES, Pass::Freeze);
-}
-
-#[test]
-fn icf() {
-    check::directory(CASES, Pass::Icf);
-}
-
-#[test]
-fn initmotion() {
-    check::directory(CASES, Pass::InitMotion);
-}
-
-#[test]
-fn instrument() {
-    check::directory(CASES, Pass::Instrument);
-}
-
-#[test]
-fn keys() {
-    check::directory(CASES, Pass::Keys);
-}
-
-#[test]
-fn layout() {
-    check::directory(CASES, Pass::Layout);
-}
-
-#[test]
-fn merge() {
-    check::directory(CASES, Pass::Merge);
-}
-
-#[test]
-fn reach() {
-    check::directory(CASES, Pass::Reach);
-}
-
-#[test]
-fn sysargs() {
-    check::directory(CASES, Pass::SysArgs);
-}
-
-#[test]
-fn syscalls() {
-    check::directory(CASES, Pass::Syscalls);
+fn main() -> ExitCode {
+    libtest_mimic::run(&Arguments::from_args(), check::trials("tests/filetests_arm")).exit_code()
 }

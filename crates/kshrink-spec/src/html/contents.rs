@@ -234,7 +234,8 @@ mod tests {
     use goblin::elf::section_header::{SHF_EXECINSTR, SHF_WRITE};
     use goblin::elf::sym::{STT_FILE, STT_FUNC, STT_OBJECT};
     use kelf::{InputFiles, Place, Program, Symbol};
-    use kopt::{Options, Pass};
+    use kopt::reach::Reach;
+    use kopt::{Options, PassRef};
     use kplan::Plan;
 
     use super::*;
@@ -276,7 +277,7 @@ mod tests {
         let program: Program<'_> = input.link().unwrap();
         let lifter = input.lifter(&program).unwrap();
         let mut phases = Phases::start(kcli::Progress::hidden());
-        let (plan, passes) = (Plan::default(), [Pass::Reach]);
+        let (plan, passes) = (Plan::default(), [&Reach as PassRef]);
         let Ok(Rewritten { graph, mut sizes, .. }) =
             rewrite::run_passes(lifter, &plan, &passes, Options::default(), &mut phases)
         else {
