@@ -133,6 +133,11 @@ pub struct Arguments {
     #[arg(long)]
     pub verify: bool,
 
+    /// Print the graph on standard error after this pass, each time that it runs, as `kcfg` does; of FUNCTION alone if it is
+    /// given. Steps that always run, such as `graph` and `refine`, count as passes
+    #[arg(long, value_name = "PASS[:FUNCTION]", conflicts_with_all = ["bisect", "from"])]
+    pub dump_after: Option<String>,
+
     /// Fail if compiler-made code has to stay opaque because it matches no known pattern
     #[arg(long)]
     pub strict: bool,
@@ -250,7 +255,7 @@ fn parse_passes(list: &str) -> Result<PassList, String> {
     if list == "none" {
         return Ok(PassList(Vec::new()));
     }
-    list.split(',').map(|name| name.trim().parse()).collect::<Result<_, _>>().map(PassList)
+    list.split(',').map(|name| kopt::pass(name.trim())).collect::<Result<_, _>>().map(PassList)
 }
 
 fn parse_scope(name: &str) -> Result<Scope, String> {

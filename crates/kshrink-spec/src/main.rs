@@ -4,6 +4,7 @@ mod arguments;
 mod bisect;
 mod blocks;
 mod command_line;
+mod dump;
 mod explain;
 mod freeze;
 mod html;
@@ -29,6 +30,7 @@ use kplan::Plan;
 
 use arguments::{Arguments, Task};
 use bisect::Bisection;
+use dump::Dump;
 use modules::Modules;
 use phases::Phases;
 use rewrite::RewriteInput;
@@ -110,8 +112,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         let (program, plan, options) = (&program, &plan, arguments.options());
         return Bisection { writer, program, plan, options, command, trials: 0 }.run();
     }
+    let mut dump = arguments.dump_after.as_ref().map(|step| Dump::parse(step, &selected)).transpose()?;
     let lifter = input.lifter(&program)?;
-    let mut rewritten = rewrite::run_passes(lifter, &plan, &selected, arguments.options(), &mut phases)?;
+    let end = |step, graph: &_| dump.iter_mut().for_each(|dump| dump.end(step, graph));
+    let mut rewritten = rewrite::run_passes(lifter, &plan, &selected, arguments.options(), &mut phases, end)?;
+    dump.map_or(Ok(()), Dump::finish)?;
     let graph = &rewritten.graph;
     if arguments.strict
         && let Some(opaque) = graph.opaque.iter().find(|opaque| opaque.reason != "hand-written")

@@ -164,17 +164,21 @@ pub struct Rewritten {
     pub sizes: Sizes,
 }
 
-/// Runs the passes, with a phase for every step.
+/// Runs the passes, with a phase for every step. `end` is called after every step with its name and the graph.
 pub fn run_passes(
     lifter: Lifter<'_>,
     plan: &Plan,
     passes: &[PassRef],
     options: Options,
     phases: &mut Phases,
+    mut end: impl FnMut(&'static str, &Graph),
 ) -> Result<Rewritten, Failure> {
     let mut sizes = Sizes::default();
     let begin = |step| phases.next(step);
-    let end = |step, graph: &Graph| sizes.record(step, graph);
+    let end = |step, graph: &Graph| {
+        sizes.record(step, graph);
+        end(step, graph);
+    };
     let (graph, passes) =
         rounds::run_observed(lifter, plan, passes, options, begin, end).map_err(Failure::of)?;
     Ok(Rewritten { graph, passes, sizes })

@@ -216,6 +216,16 @@ const USAGE: &[Row] = &[
         &["`shrink`", "reach"],
     ),
     ("kshrink-spec --objects good.o --entry main --passes reach,none --emit-object out.o", BAD, &["`none`"]),
+    (
+        "kshrink-spec --objects good.o helper.o --entry main --passes reach --dump-after fold --emit-object out.o",
+        BAD,
+        &["`fold`", "graph, reach, refine, unwinding, literals"],
+    ),
+    (
+        "kshrink-spec --objects good.o helper.o --entry main --dump-after reach:absent --emit-object out.o",
+        BAD,
+        &["absent"],
+    ),
     ("kshrink-spec --objects good.o --emit-object out.o", BAD, &["--entry"]),
     ("kshrink-spec program --objects good.o --entry main --emit-object out.o", BAD, &["--objects"]),
     ("kshrink-spec program -o out --emit-object out.o", BAD, &["--emit-object"]),

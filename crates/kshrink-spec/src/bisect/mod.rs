@@ -118,7 +118,8 @@ impl Bisection<'_> {
         let mut lifter = self.lifter()?;
         lifter.keep(kept.parts(), kept.keep);
         let passes = self.writer.passes;
-        let mut rewritten = rewrite::run_passes(lifter, self.plan, passes, self.options, &mut phases)?;
+        let mut rewritten =
+            rewrite::run_passes(lifter, self.plan, passes, self.options, &mut phases, |_, _| ())?;
         let (verdict, failure) = self.test(&mut rewritten, phases)?;
         progress.note(format!("trial {}: {} parts kept: {verdict:?}", self.trials, kept.len()));
         Ok(Trial { verdict, graph: rewritten.graph, failure })

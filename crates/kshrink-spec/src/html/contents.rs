@@ -279,7 +279,7 @@ mod tests {
         let mut phases = Phases::start(kcli::Progress::hidden());
         let (plan, passes) = (Plan::default(), [&Reach as PassRef]);
         let Ok(Rewritten { graph, mut sizes, .. }) =
-            rewrite::run_passes(lifter, &plan, &passes, Options::default(), &mut phases)
+            rewrite::run_passes(lifter, &plan, &passes, Options::default(), &mut phases, |_, _| ())
         else {
             panic!("the program cannot be rewritten");
         };
