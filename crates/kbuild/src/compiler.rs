@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use kcli::Failure;
 use kcli::scratch::last_lines;
 use kelf::KernelBuild;
+use tracing::info_span;
 
 /// The object whose recorded command is used; every kernel has it.
 const MODEL: &str = "init/main.o";
@@ -96,6 +97,7 @@ impl KernelCompiler {
         }
         command.arg("-c").arg("-o").arg(&object).arg(&source);
         let what = format!("compiling {name} for the kernel");
+        let _span = info_span!("command", line = ?command).entered();
         let output = command.output().map_err(|error| {
             Failure::job(format!("{what}: cannot run {}, which built it: {error}", self.words[0]))
         })?;

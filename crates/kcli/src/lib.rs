@@ -1,6 +1,6 @@
 //! Shared parts of the commands of kshrink. Each command is a thin shell over its library:
 //!
-//! - [`main`]: runs a command, prints its error, picks its exit code;
+//! - [`main`]: runs a command, prints its error, picks its exit code, and prints events if `KSHRINK_LOG` selects some;
 //! - [`with_arguments`]: parses its command line, which man pages and completions are generated from as well;
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes; `-` means standard input or output;
 //! - [`create_with_page`]: a result, and a page beside it;
@@ -17,6 +17,7 @@
 
 mod input;
 mod install;
+mod log;
 mod output;
 mod plan;
 mod progress;

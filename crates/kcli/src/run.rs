@@ -18,6 +18,7 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
+use crate::log;
 use crate::output::stdout_is_closed;
 
 /// An unsuccessful end of a command: its exit code and its message.
@@ -122,9 +123,10 @@ impl<T, E: Error + Send + Sync + 'static> OrBadInput<T> for Result<T, E> {
 }
 
 /// Runs `command`, prints `name: error: …` on standard error if it fails, and returns the exit code for `main`. Uses
-/// colour only on a terminal, and not if `NO_COLOR` is set.
+/// colour only on a terminal, and not if `NO_COLOR` is set. `KSHRINK_LOG` selects events to print on standard error.
 pub fn main<E: Into<Failure>>(name: &str, command: impl FnOnce() -> Result<(), E>) -> ExitCode {
-    let Err(failure) = command().map_err(Into::into) else {
+    let started = log::start().map_err(Failure::bad_input);
+    let Err(failure) = started.and_then(|()| command().map_err(Into::into)) else {
         return ExitCode::SUCCESS;
     };
     if stdout_is_closed() {

@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use tempfile::TempDir;
+use tracing::info_span;
 
 /// The time between two attempts to remove a directory that a killed process may still have used.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -98,6 +99,7 @@ impl Drop for ScratchDir {
 /// # Errors
 /// If the command cannot be started, or its output cannot be read.
 pub fn run(command: &mut Command, mut watch: impl FnMut(&str) -> ControlFlow<()>) -> io::Result<Output> {
+    let _span = info_span!("command", line = ?command).entered();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     let (mut child, group) = start(command)?;
     let mut out = BufReader::new(child.stdout.take().expect("a pipe"));

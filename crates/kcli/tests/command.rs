@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::process::{Command, ExitCode, Output as Finished, Stdio};
 
+use kcli::scratch::run_shell;
 use kcli::{Failure, OrBadInput, Output, Progress, is_piped_stdin, read_input};
 
 const CHILD: &str = "KCLI_TEST_CHILD";
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         Ok(job) => kcli::main("child", || child(&job)),
         Err(_) => {
             errors();
+            events();
             closed_pipe();
             standard_input();
             output_files();
@@ -35,6 +37,7 @@ fn child(job: &str) -> Result<(), Failure> {
         "stdin" => write!(output, "{}", is_piped_stdin())?,
         "copy" => output.write_all(&read_input(Path::new("-"))?)?,
         "flood" => (0..100_000).try_for_each(|line| writeln!(output, "line {line}"))?,
+        "shell" => drop(run_shell("exit 0", "child", Path::new("."))?),
         "progress" => {
             let progress = Progress::spinner("working");
             progress.message("still working");
@@ -69,6 +72,18 @@ fn errors() {
     assert_eq!(finish(&mut command("bad")), bad);
     // Standard error is a pipe here, so no progress appears.
     assert_eq!(finish(&mut command("progress")), (Some(0), "".into(), "".into()));
+}
+
+fn events() {
+    let logged = |filter: &str| finish(command("shell").env("KSHRINK_LOG", filter));
+    assert_eq!(logged(""), (Some(0), "".into(), "".into()));
+    assert_eq!(logged("kopt=debug"), (Some(0), "".into(), "".into()));
+    let (status, stdout, stderr) = logged("info");
+    assert_eq!((status, stdout), (Some(0), String::new()));
+    assert!(stderr.contains(r#" INFO command{line="sh" "-c" "exit 0" "child" "."}: "#), "{stderr}");
+    let (status, stdout, stderr) = logged("kopt=loud");
+    assert_eq!((status, stdout.as_str(), stderr.lines().count()), (Some(2), "", 1));
+    assert!(stderr.starts_with("child: error: KSHRINK_LOG=kopt=loud "), "{stderr}");
 }
 
 fn closed_pipe() {

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use kcfg::graph::{Graph, NodeKind};
 use kcfg::index::NodeId;
+use tracing::debug;
 
 /// The report of one pass.
 #[derive(Clone, Debug, Serialize)]
@@ -111,7 +112,9 @@ impl PassReport {
 
     /// Adds something that was kept, and the reason.
     pub fn keep(&mut self, what: impl Into<String>, why: impl Into<String>) {
-        self.kept.push(Kept { what: what.into(), why: why.into() });
+        let kept = Kept { what: what.into(), why: why.into() };
+        debug!("{}: {kept}", self.pass);
+        self.kept.push(kept);
     }
 }
 

@@ -4,6 +4,8 @@ use kcfg::graph::{Broken, Graph};
 use kcfg::lift::Lifter;
 use kflow::Remembered;
 use kplan::Plan;
+use tracing::field::{Empty, debug};
+use tracing::info_span;
 
 use crate::{Context, INTERNAL, Options, PassRef, PassReport, Phase};
 
@@ -96,7 +98,7 @@ pub fn run_observed(
         }
     };
     begin(GRAPH);
-    let mut graph = lifter.graph()?;
+    let mut graph = info_span!("step", name = GRAPH).in_scope(|| lifter.graph())?;
     finish(GRAPH, &graph)?;
     let mut context = Context { plan, options, remembered: Remembered::default(), lifter };
     let scheduled = schedule(passes);
@@ -113,7 +115,7 @@ pub fn run_observed(
                 continue;
             }
             begin(pass.name());
-            let this_round = pass.run(&mut graph, &mut context);
+            let this_round = step(*pass, Some(round), &mut graph, &mut context);
             changed |= this_round.changed() || exposes && this_round.counted();
             report.add(this_round);
             finish(pass.name(), &graph)?;
@@ -123,7 +125,7 @@ pub fn run_observed(
             if removing.is_empty() || round == MAX_ROUNDS {
                 break 'rounds;
             }
-            changed |= pass.run(&mut graph, &mut context).counted();
+            changed |= step(*pass, Some(round), &mut graph, &mut context).counted();
             finish(pass.name(), &graph)?;
             if options.verify && pass.run(&mut graph, &mut context).counted() {
                 return Err(Error::CutTwice);
@@ -135,11 +137,22 @@ pub fn run_observed(
     }
     for pass in once {
         begin(pass.name());
-        let report = pass.run(&mut graph, &mut context);
+        let report = step(*pass, None, &mut graph, &mut context);
         if pass.facts().phase == Phase::Finishes {
             reports.push(report);
         }
         finish(pass.name(), &graph)?;
     }
     Ok((graph, reports))
+}
+
+/// Runs a pass in a span with the figures of its report.
+fn step(pass: PassRef, round: Option<usize>, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+    let name = pass.name();
+    let span = info_span!("step", name, round, removed = Empty, redirected = Empty, counts = Empty);
+    let report = span.in_scope(|| pass.run(graph, context));
+    span.record("removed", debug(&report.removed));
+    span.record("redirected", report.redirected);
+    span.record("counts", debug(&report.counts));
+    report
 }

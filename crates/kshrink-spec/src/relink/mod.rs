@@ -14,6 +14,7 @@ use kbuild::{BuildCopy, Content, Make, existing_ancestor, run};
 use kcli::{Failure, Output};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
+use tracing::info_span;
 
 /// A variable of make: what it makes where it otherwise descends into all directories (`single-goals` in the kernel's
 /// Makefile, 6.1 to 7.3). The target `prepare` of the top directory is made by then.
@@ -48,6 +49,7 @@ impl<'b> Staged<'b> {
 
     /// Replaces all objects by one, and runs make. May be repeated with another object.
     pub fn link(&mut self, object: &[u8], goal: Goal) -> Result<(), Failure> {
+        let _span = info_span!("link", ?goal, bytes = object.len()).entered();
         let archive = replace_archive(self.build, self.dir(), object)?;
         let before = fs::read(&archive)?;
         let targets = match goal {
