@@ -60,6 +60,37 @@ pub enum Half {
     Upper,
 }
 
+/// The value that a relocation of a program stores at start, in the terms of the System V ABI supplements: B base, S
+/// symbol, A addend, P place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DynamicReloc {
+    /// B + A.
+    Relative,
+    /// The result of the function at B + A.
+    Irelative,
+    /// S + A, with this size in bytes.
+    Absolute(u8),
+    /// S, in the global offset table.
+    Slot,
+    /// S, in the part of the global offset table that calls use.
+    CallSlot,
+    /// The content of S.
+    Copy,
+    /// S + A - P, with this size in bytes.
+    Distance(u8),
+    /// No address: sizes, and offsets and numbers of thread-local variables. The number of words.
+    Number(u8),
+    /// Nothing.
+    None,
+    /// An unsupported relocation.
+    Unknown,
+}
+
+/// Returns the value that relocation `r_type` of an executable or a shared object stores.
+pub fn dynamic(machine: Machine, r_type: u32) -> DynamicReloc {
+    (machine.target().relocs.dynamic)(r_type)
+}
+
 /// Returns the class and the width in bytes of relocation `r_type`, or `None` if it should not occur in a relocatable
 /// object for `machine` (unknown numbers, and those for the dynamic loader).
 pub fn describe(machine: Machine, r_type: u32) -> Option<(RelocClass, u8)> {
@@ -171,6 +202,25 @@ mod tests {
             assert!(matches!(class, RelocClass::Branch | RelocClass::Relative));
             assert_eq!(width, 4);
             assert_eq!(describe(machine, 0), Some((RelocClass::None, 0)));
+        }
+    }
+
+    #[test]
+    fn relocations_of_programs_are_known() {
+        let cases = [
+            (Machine::I386, 8, DynamicReloc::Relative),
+            (Machine::I386, 42, DynamicReloc::Irelative),
+            (Machine::X86_64, 7, DynamicReloc::CallSlot),
+            (Machine::X86_64, 6, DynamicReloc::Slot),
+            (Machine::X86_64, 36, DynamicReloc::Number(2)),
+            (Machine::Arm, 160, DynamicReloc::Irelative),
+            (Machine::Arm, 20, DynamicReloc::Copy),
+            (Machine::Aarch64, 257, DynamicReloc::Absolute(8)),
+            (Machine::Aarch64, 1027, DynamicReloc::Relative),
+            (Machine::Aarch64, 9999, DynamicReloc::Unknown),
+        ];
+        for (machine, r_type, kind) in cases {
+            assert_eq!(dynamic(machine, r_type), kind, "{machine} {r_type}");
         }
     }
 

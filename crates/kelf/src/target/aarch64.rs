@@ -4,7 +4,10 @@ use goblin::elf::header::EM_AARCH64;
 use goblin::elf::reloc::*;
 
 use super::{INIT, Kernel, Lowest, Relocs, Target};
-use crate::reloc::RelocClass;
+use crate::reloc::{DynamicReloc, RelocClass};
+
+/// `R_AARCH64_NONE` before the ABI was final.
+const OLD_NONE: u32 = 256;
 
 /// The record.
 pub(super) static TARGET: Target = Target {
@@ -38,6 +41,7 @@ pub(super) static TARGET: Target = Target {
         coding: |_| None,
         is_in_thumb_code: |_| false,
         half: |_| None,
+        dynamic,
     },
     kernel: Kernel {
         arch: "arm64",
@@ -52,8 +56,6 @@ pub(super) static TARGET: Target = Target {
 
 fn describe(r_type: u32) -> Option<(RelocClass, u8)> {
     use RelocClass::*;
-    /// `R_AARCH64_NONE` before the ABI was final.
-    const OLD_NONE: u32 = 256;
     /// `R_AARCH64_PLT32`: a data word, which gas emits for static call tables.
     const PLT32: u32 = 314;
     Some(match r_type {
@@ -76,4 +78,23 @@ fn describe(r_type: u32) -> Option<(RelocClass, u8)> {
         R_AARCH64_TLSGD_ADR_PREL21..=R_AARCH64_TLSLD_LDST128_DTPREL_LO12_NC => (Tls, 4),
         _ => return Option::None,
     })
+}
+
+fn dynamic(r_type: u32) -> DynamicReloc {
+    use DynamicReloc::*;
+    match r_type {
+        R_AARCH64_RELATIVE => Relative,
+        R_AARCH64_JUMP_SLOT => CallSlot,
+        R_AARCH64_GLOB_DAT => Slot,
+        R_AARCH64_ABS64 => Absolute(8),
+        R_AARCH64_ABS32 => Absolute(4),
+        R_AARCH64_PREL32 => Distance(4),
+        R_AARCH64_PREL64 => Distance(8),
+        R_AARCH64_COPY => Copy,
+        R_AARCH64_IRELATIVE => Irelative,
+        R_AARCH64_TLSDESC => Number(2),
+        R_AARCH64_TLS_DTPMOD | R_AARCH64_TLS_DTPREL | R_AARCH64_TLS_TPREL => Number(1),
+        R_AARCH64_NONE | OLD_NONE => None,
+        _ => Unknown,
+    }
 }

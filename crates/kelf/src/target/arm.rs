@@ -5,7 +5,7 @@ use goblin::elf::reloc::*;
 
 use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target};
 use crate::addend::Coding;
-use crate::reloc::{Half, RelocClass};
+use crate::reloc::{DynamicReloc, Half, RelocClass};
 
 /// The record.
 pub(super) static TARGET: Target = Target {
@@ -47,6 +47,7 @@ pub(super) static TARGET: Target = Target {
             R_ARM_MOVT_ABS | R_ARM_THM_MOVT_ABS => Some(Half::Upper),
             _ => None,
         },
+        dynamic,
     },
     kernel: Kernel {
         arch: "arm",
@@ -136,4 +137,21 @@ fn describe(r_type: u32) -> Option<(RelocClass, u8)> {
         R_ARM_TLS_GOTDESC => (Tls, 4),
         _ => return Option::None,
     })
+}
+
+fn dynamic(r_type: u32) -> DynamicReloc {
+    use DynamicReloc::*;
+    match r_type {
+        R_ARM_RELATIVE => Relative,
+        R_ARM_JUMP_SLOT => CallSlot,
+        R_ARM_GLOB_DAT => Slot,
+        R_ARM_ABS32 => Absolute(4),
+        R_ARM_REL32 => Distance(4),
+        R_ARM_COPY => Copy,
+        R_ARM_IRELATIVE => Irelative,
+        R_ARM_TLS_DESC => Number(2),
+        R_ARM_TLS_DTPMOD32..=R_ARM_TLS_TPOFF32 => Number(1),
+        R_ARM_NONE => None,
+        _ => Unknown,
+    }
 }

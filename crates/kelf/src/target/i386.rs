@@ -4,7 +4,7 @@ use goblin::elf::header::EM_386;
 use goblin::elf::reloc::*;
 
 use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
-use crate::reloc::RelocClass;
+use crate::reloc::{DynamicReloc, RelocClass};
 
 /// The record.
 pub(super) static TARGET: Target = Target {
@@ -42,6 +42,7 @@ pub(super) static TARGET: Target = Target {
         coding: |_| None,
         is_in_thumb_code: |_| false,
         half: |_| None,
+        dynamic,
     },
     kernel: Kernel {
         arch: "i386",
@@ -73,4 +74,21 @@ fn describe(r_type: u32) -> Option<(RelocClass, u8)> {
         _ if r_type == TLS_DESCRIPTOR.1 => (Tls, 0),
         _ => return Option::None,
     })
+}
+
+fn dynamic(r_type: u32) -> DynamicReloc {
+    use DynamicReloc::*;
+    match r_type {
+        R_386_RELATIVE => Relative,
+        R_386_JMP_SLOT => CallSlot,
+        R_386_GLOB_DAT => Slot,
+        R_386_32 => Absolute(4),
+        R_386_PC32 => Distance(4),
+        R_386_COPY => Copy,
+        R_386_IRELATIVE => Irelative,
+        R_386_TLS_DESC => Number(2),
+        R_386_TLS_TPOFF | R_386_TLS_DTPMOD32..=R_386_TLS_TPOFF32 | R_386_SIZE32 => Number(1),
+        R_386_NONE => None,
+        _ => Unknown,
+    }
 }

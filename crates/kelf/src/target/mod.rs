@@ -10,7 +10,7 @@ mod x86_64;
 
 use crate::addend::Coding;
 use crate::machine::Machine;
-use crate::reloc::{Half, RelocClass};
+use crate::reloc::{DynamicReloc, Half, RelocClass};
 
 /// The properties of a machine.
 #[derive(Debug)]
@@ -85,6 +85,8 @@ pub struct Relocs {
     pub(crate) is_in_thumb_code: fn(u32) -> bool,
     /// See [`crate::reloc::half`].
     pub(crate) half: fn(u32) -> Option<Half>,
+    /// See [`crate::reloc::dynamic`].
+    pub(crate) dynamic: fn(u32) -> DynamicReloc,
 }
 
 /// Properties of the kernels of a machine.

@@ -4,7 +4,7 @@ use goblin::elf::header::EM_X86_64;
 use goblin::elf::reloc::*;
 
 use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
-use crate::reloc::RelocClass;
+use crate::reloc::{DynamicReloc, RelocClass};
 
 /// The record.
 pub(super) static TARGET: Target = Target {
@@ -38,6 +38,7 @@ pub(super) static TARGET: Target = Target {
         coding: |_| None,
         is_in_thumb_code: |_| false,
         half: |_| None,
+        dynamic,
     },
     kernel: Kernel {
         arch: "x86_64",
@@ -71,4 +72,24 @@ fn describe(r_type: u32) -> Option<(RelocClass, u8)> {
         R_X86_64_TLSDESC_CALL => (Tls, 0),
         _ => return Option::None,
     })
+}
+
+fn dynamic(r_type: u32) -> DynamicReloc {
+    use DynamicReloc::*;
+    match r_type {
+        R_X86_64_RELATIVE => Relative,
+        R_X86_64_JUMP_SLOT => CallSlot,
+        R_X86_64_GLOB_DAT => Slot,
+        R_X86_64_64 => Absolute(8),
+        R_X86_64_32 | R_X86_64_32S => Absolute(4),
+        R_X86_64_PC32 => Distance(4),
+        R_X86_64_PC64 => Distance(8),
+        R_X86_64_COPY => Copy,
+        R_X86_64_IRELATIVE => Irelative,
+        R_X86_64_TLSDESC => Number(2),
+        R_X86_64_DTPMOD64..=R_X86_64_TPOFF64 | R_X86_64_DTPOFF32 | R_X86_64_TPOFF32 => Number(1),
+        R_X86_64_SIZE32 | R_X86_64_SIZE64 => Number(1),
+        R_X86_64_NONE => None,
+        _ => Unknown,
+    }
 }

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use goblin::elf::program_header::{PF_W, PT_ARM_EXIDX, PT_GNU_RELRO, PT_LOAD, PT_TLS};
 use kelf::Machine;
+use kelf::reloc::DynamicReloc;
 
 use super::bytes::number;
 use super::dynamic::Dynamic;
 use super::dynsym::{DynamicSymbol, SymbolKind};
 use super::parts::{Parts, file_range, filled, identify};
 use super::ranges::{is_code, normalize};
-use super::relocs::{self, Reloc, RelocKind};
+use super::relocs::{self, Reloc};
 use super::segment::{Segment, bytes_at, bytes_in};
 use super::symbols::Symbols;
 use super::unwind::{Extent, Extents};
@@ -154,7 +155,7 @@ impl Object {
 
     /// Returns whether its own functions run during relocation, before its constants are protected.
     pub(super) fn chooses_functions(&self) -> bool {
-        self.relocs.iter().any(|reloc| reloc.kind == RelocKind::Irelative)
+        self.relocs.iter().any(|reloc| reloc.kind == DynamicReloc::Irelative)
             || self.dynamic_symbols().any(|symbol| symbol.kind == SymbolKind::Ifunc)
     }
 

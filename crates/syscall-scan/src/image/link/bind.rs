@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use kelf::reloc::DynamicReloc;
+
 use super::Linker;
 use crate::address::Addr;
 use crate::image::dynsym::{DynamicSymbol, SymbolKind};
 use crate::image::process::{Bound, MemberIndex, Use};
 use crate::image::ranges::contains;
-use crate::image::relocs::{Reloc, RelocKind};
+use crate::image::relocs::Reloc;
 use crate::image::segment::bytes_at;
 
 /// Maximum number of zeros written out before a copied variable. Programs have their copies at the start of zeroed
@@ -21,20 +23,23 @@ impl<'p> Linker<'p> {
         let word = self.word();
         let in_place = |linker: &Self, width| linker.read(place, width).unwrap_or(0);
         match reloc.kind {
-            RelocKind::None | RelocKind::Copy => {}
-            RelocKind::Relative | RelocKind::Irelative => {
+            DynamicReloc::None | DynamicReloc::Copy => {}
+            DynamicReloc::Relative | DynamicReloc::Irelative => {
                 let addend = reloc.addend.map_or_else(|| in_place(self, word), |addend| addend as u64);
                 let target = self.wrap(addend.wrapping_add(base));
-                self.point(index, reloc.kind, place, Addr(target), reloc.kind == RelocKind::Irelative);
+                self.point(index, reloc.kind, place, Addr(target), reloc.kind == DynamicReloc::Irelative);
             }
-            RelocKind::Absolute(_) | RelocKind::Slot | RelocKind::CallSlot | RelocKind::Distance(_) => {
+            DynamicReloc::Absolute(_)
+            | DynamicReloc::Slot
+            | DynamicReloc::CallSlot
+            | DynamicReloc::Distance(_) => {
                 self.bind(index, reloc, place);
             }
-            RelocKind::Number(words) => {
+            DynamicReloc::Number(words) => {
                 let places = (0..words).map(|i| Addr(place.wrapping_add(u64::from(i) * u64::from(word))));
                 self.numbers.extend(places);
             }
-            RelocKind::Unknown => {
+            DynamicReloc::Unknown => {
                 self.computed.insert(Addr(place));
                 self.bind(index, reloc, place);
             }
@@ -44,23 +49,23 @@ impl<'p> Linker<'p> {
     /// Applies a relocation with a symbol.
     fn bind(&mut self, index: MemberIndex, reloc: &Reloc, place: u64) {
         let width = match reloc.kind {
-            RelocKind::Absolute(width) | RelocKind::Distance(width) => width,
+            DynamicReloc::Absolute(width) | DynamicReloc::Distance(width) => width,
             _ => self.word(),
         };
-        let in_slot = matches!(reloc.kind, RelocKind::Slot | RelocKind::CallSlot);
+        let in_slot = matches!(reloc.kind, DynamicReloc::Slot | DynamicReloc::CallSlot);
         let addend = match reloc.addend {
             Some(addend) => addend as u64,
             None if in_slot => 0,
             None => self.read(place, width).unwrap_or(0),
         };
-        let purpose = if reloc.kind == RelocKind::CallSlot { Use::Call } else { Use::Address };
+        let purpose = if reloc.kind == DynamicReloc::CallSlot { Use::Call } else { Use::Address };
         let bound = self.lookup(index, reloc.symbol, purpose);
         if reloc.symbol == 0 {
             // By the System V ABI, the value of this symbol is 0.
             self.write_number(place, addend, width);
             return;
         }
-        let whole = width == self.word() && !matches!(reloc.kind, RelocKind::Distance(_));
+        let whole = width == self.word() && !matches!(reloc.kind, DynamicReloc::Distance(_));
         for &(definer, symbol) in &bound.definitions {
             if symbol.kind == SymbolKind::ThreadLocal {
                 continue;
@@ -72,7 +77,7 @@ impl<'p> Linker<'p> {
             if whole {
                 self.point(index, reloc.kind, place, Addr(value), symbol.kind == SymbolKind::Ifunc);
             } else {
-                let distance = matches!(reloc.kind, RelocKind::Distance(_));
+                let distance = matches!(reloc.kind, DynamicReloc::Distance(_));
                 let value = if distance { value.wrapping_sub(place) } else { value };
                 self.write_number(place, value, width);
                 // An address in the middle of an instruction, or half of an address.
@@ -95,11 +100,11 @@ impl<'p> Linker<'p> {
     }
 
     /// Notes that a word points to `target`, or to the result of the function there.
-    fn point(&mut self, index: MemberIndex, kind: RelocKind, place: u64, target: Addr, called: bool) {
+    fn point(&mut self, index: MemberIndex, kind: DynamicReloc, place: u64, target: Addr, called: bool) {
         let own = place.wrapping_sub(self.bases[index.get()]);
         let member = &self.process.members[index.get()];
-        let in_slot =
-            matches!(kind, RelocKind::Slot | RelocKind::CallSlot) || contains(&member.object.got, own, 1);
+        let in_slot = matches!(kind, DynamicReloc::Slot | DynamicReloc::CallSlot)
+            || contains(&member.object.got, own, 1);
         let protected = contains(&member.object.relro, own, self.word().into());
         let is_interpreter = self.process.interpreter == Some(index);
         if in_slot || protected && !is_interpreter {
@@ -154,7 +159,7 @@ impl<'p> Linker<'p> {
     pub(super) fn copy(&mut self, index: MemberIndex) {
         let member = &self.process.members[index.get()];
         let Some(dynamic) = &member.object.dynamic else { return };
-        for reloc in member.object.relocs.iter().filter(|reloc| reloc.kind == RelocKind::Copy) {
+        for reloc in member.object.relocs.iter().filter(|reloc| reloc.kind == DynamicReloc::Copy) {
             let place = self.wrap(reloc.place.wrapping_add(self.bases[index.get()]));
             let size = dynamic.symbols.get(reloc.symbol).map_or(0, |symbol| symbol.size);
             let bound = self.lookup(index, reloc.symbol, Use::Copy);
