@@ -54,6 +54,12 @@ impl Machine {
         self.target().mapping_symbols.contains(&kind)
     }
 
+    /// Whether an instruction may have this address, judging by its alignment.
+    pub fn is_aligned_code(self, address: u64) -> bool {
+        let target = self.target();
+        target.has_encoding_bit && address & 1 != 0 || address & u64::from(target.code_alignment - 1) == 0
+    }
+
     /// Returns the address of the first byte of code whose address, as a value, has the given number
     /// ([`Target::has_encoding_bit`]).
     pub fn first_byte(self, address: u64) -> u64 {

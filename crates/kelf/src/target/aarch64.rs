@@ -2,8 +2,9 @@
 
 use goblin::elf::header::EM_AARCH64;
 use goblin::elf::reloc::*;
+use kplan::Abi;
 
-use super::{INIT, Kernel, Lowest, Relocs, Target};
+use super::{INIT, Kernel, Lowest, Programs, Relocs, Target};
 use crate::reloc::{DynamicReloc, RelocClass};
 
 /// `R_AARCH64_NONE` before the ABI was final.
@@ -24,6 +25,8 @@ pub(super) static TARGET: Target = Target {
     has_section_anchors: true,
     drops_branch_addends: false,
     has_unwind_index: false,
+    code_alignment: 4,
+    has_got_register: false,
     relocs: Relocs {
         prefix: "AARCH64",
         describe,
@@ -42,6 +45,13 @@ pub(super) static TARGET: Target = Target {
         is_in_thumb_code: |_| false,
         half: |_| None,
         dynamic,
+    },
+    programs: Programs {
+        abi: Abi::Aarch64,
+        gate_abi: Abi::Aarch64,
+        musl: "aarch64",
+        triplets: &["aarch64-linux-gnu"],
+        has_vsyscall: false,
     },
     kernel: Kernel {
         arch: "arm64",

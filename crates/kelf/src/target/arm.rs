@@ -2,8 +2,9 @@
 
 use goblin::elf::header::EM_ARM;
 use goblin::elf::reloc::*;
+use kplan::Abi;
 
-use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target};
+use super::{BootLine, INIT, Kernel, Lowest, Programs, Relocs, Target};
 use crate::addend::Coding;
 use crate::reloc::{DynamicReloc, Half, RelocClass};
 
@@ -22,6 +23,8 @@ pub(super) static TARGET: Target = Target {
     has_section_anchors: true,
     drops_branch_addends: true,
     has_unwind_index: true,
+    code_alignment: 4,
+    has_got_register: false,
     relocs: Relocs {
         prefix: "ARM",
         describe,
@@ -48,6 +51,13 @@ pub(super) static TARGET: Target = Target {
             _ => None,
         },
         dynamic,
+    },
+    programs: Programs {
+        abi: Abi::Arm,
+        gate_abi: Abi::Arm,
+        musl: "armhf",
+        triplets: &["arm-linux-gnueabihf", "arm-linux-gnueabi"],
+        has_vsyscall: false,
     },
     kernel: Kernel {
         arch: "arm",

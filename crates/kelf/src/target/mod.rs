@@ -8,6 +8,8 @@ mod arm;
 mod i386;
 mod x86_64;
 
+use kplan::Abi;
+
 use crate::addend::Coding;
 use crate::machine::Machine;
 use crate::reloc::{DynamicReloc, Half, RelocClass};
@@ -44,8 +46,15 @@ pub struct Target {
     pub drops_branch_addends: bool,
     /// Whether an index of unwind tables lists the functions in the order of their addresses (`.ARM.exidx`, IHI 0038).
     pub has_unwind_index: bool,
+    /// The alignment of instructions in bytes; on machines with an encoding bit, of those without the bit.
+    pub code_alignment: u8,
+    /// Whether position-independent code computes the address of the global offset table from a return address and
+    /// keeps it in a register, because instructions have no addresses relative to their own.
+    pub has_got_register: bool,
     /// Its relocations.
     pub relocs: Relocs,
+    /// Its programs.
+    pub programs: Programs,
     /// Its kernels.
     pub kernel: Kernel,
 }
@@ -87,6 +96,21 @@ pub struct Relocs {
     pub(crate) half: fn(u32) -> Option<Half>,
     /// See [`crate::reloc::dynamic`].
     pub(crate) dynamic: fn(u32) -> DynamicReloc,
+}
+
+/// Properties of the programs of a machine.
+#[derive(Debug)]
+pub struct Programs {
+    /// The ABI of their system calls.
+    pub abi: Abi,
+    /// The ABI of system calls through the 32-bit gate of a 64-bit machine (`int $0x80`); elsewhere, the same.
+    pub gate_abi: Abi,
+    /// The name in the paths of musl (`/etc/ld-musl-NAME.path`).
+    pub musl: &'static str,
+    /// The names of their library directories on multiarch systems.
+    pub triplets: &'static [&'static str],
+    /// Whether the kernel maps the vsyscall page into them (arch/x86/entry/vsyscall/vsyscall_64.c).
+    pub has_vsyscall: bool,
 }
 
 /// Properties of the kernels of a machine.
@@ -139,6 +163,16 @@ const X86_IMAGE: &[Bounds] = &[("_text", "__end_of_kernel_reserve"), ("_text", "
 impl Machine {
     /// Every machine.
     pub const ALL: [Machine; 4] = [Machine::I386, Machine::X86_64, Machine::Arm, Machine::Aarch64];
+
+    /// Returns the machine whose programs use an ABI.
+    pub fn of_abi(abi: Abi) -> Machine {
+        match abi {
+            Abi::I386 => Machine::I386,
+            Abi::X86_64 | Abi::X32 => Machine::X86_64,
+            Abi::Arm => Machine::Arm,
+            Abi::Aarch64 => Machine::Aarch64,
+        }
+    }
 
     /// Returns the machine's properties.
     pub fn target(self) -> &'static Target {

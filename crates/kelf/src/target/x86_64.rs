@@ -2,8 +2,9 @@
 
 use goblin::elf::header::EM_X86_64;
 use goblin::elf::reloc::*;
+use kplan::Abi;
 
-use super::{BootLine, INIT, Kernel, Lowest, Relocs, Target, X86_IMAGE};
+use super::{BootLine, INIT, Kernel, Lowest, Programs, Relocs, Target, X86_IMAGE};
 use crate::reloc::{DynamicReloc, RelocClass};
 
 /// The record.
@@ -21,6 +22,8 @@ pub(super) static TARGET: Target = Target {
     has_section_anchors: false,
     drops_branch_addends: false,
     has_unwind_index: false,
+    code_alignment: 1,
+    has_got_register: false,
     relocs: Relocs {
         prefix: "X86_64",
         describe,
@@ -39,6 +42,13 @@ pub(super) static TARGET: Target = Target {
         is_in_thumb_code: |_| false,
         half: |_| None,
         dynamic,
+    },
+    programs: Programs {
+        abi: Abi::X86_64,
+        gate_abi: Abi::I386,
+        musl: "x86_64",
+        triplets: &["x86_64-linux-gnu"],
+        has_vsyscall: true,
     },
     kernel: Kernel {
         arch: "x86_64",
