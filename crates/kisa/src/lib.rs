@@ -9,6 +9,7 @@ code outside this crate looks at an opcode, so a new machine is one new director
 
 pub mod aarch64;
 pub mod arm;
+mod convention;
 mod instruction;
 mod reading;
 mod rewriting;
@@ -17,11 +18,12 @@ pub mod x86;
 
 use kelf::Machine;
 
+pub use convention::{Convention, SystemCall};
 pub use instruction::{
     AddressField, At, Branch, BranchForm, BranchKind, BranchRelocation, Encoding, Exclusive, FAR, Flow, Insn,
     Inst, Literal, MemoryOperand, Predicates, Reads, RelocatedField, StoreLayout, StoreOne,
 };
-pub use reading::{Isa, Reader};
+pub use reading::{Addressing, Isa, Reader};
 pub use rewriting::Rewritable;
 pub use semantics::{
     Address, BinaryOp, Condition, Effect, Flags, Memory, Reg, Segment, Symbol, TEMPORARY, Value, low_bytes,

@@ -2,8 +2,9 @@
 
 use kelf::Machine;
 
+use crate::convention::Convention;
 use crate::instruction::{At, Encoding, Inst, MemoryOperand};
-use crate::semantics::{Effect, Reg, TEMPORARY};
+use crate::semantics::{Effect, TEMPORARY};
 
 /// An instruction set whose code can be read.
 pub trait Isa: Sync {
@@ -27,8 +28,17 @@ pub trait Isa: Sync {
     /// Creates a reader of the instructions in `bytes`, for callers that read them in sequence.
     fn reader<'b>(&'b self, bytes: &'b [u8]) -> Box<dyn Reader<'b> + 'b>;
 
-    /// Returns the stack pointer.
-    fn stack_pointer(&self) -> Reg;
+    /// Returns the calling convention of its C compilers.
+    fn convention(&self) -> &'static Convention;
+
+    /// Returns the way in which instructions make addresses.
+    fn addressing(&self) -> Addressing;
+
+    /// Whether any bytes of code may be an instruction that enters the kernel, at any place and in any encoding.
+    fn may_enter_kernel(&self, code: &[u8]) -> bool;
+
+    /// Whether the instruction at the start of `bytes` stops the processor, which only the kernel may do.
+    fn is_halt(&self, bytes: &[u8]) -> bool;
 
     /// Returns the encoding of the code to which a pointer leads, see [`At::of_pointer`].
     fn encoding_at(&self, pointer: u64) -> Encoding {
@@ -39,6 +49,18 @@ pub trait Isa: Sync {
     fn registers(&self) -> usize {
         usize::from(TEMPORARY.0) + 1
     }
+}
+
+/// The way in which instructions make the addresses of code and data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Addressing {
+    /// One instruction contains the whole address, or the distance to it.
+    Whole,
+    /// One instruction makes the address of a page, and others add the place in the page (`adrp` of AArch64).
+    Pages,
+    /// Instructions read addresses and distances from literals among the code, or put them together from two halves
+    /// (32-bit ARM).
+    Literals,
 }
 
 /// Reads the instructions of one piece of code.

@@ -72,8 +72,8 @@ pub trait Rewritable: Isa {
     /// the stack pointer as it was at the call.
     fn encode_return(&self, encoding: Encoding, out: &mut Vec<u8>);
 
-    /// Appends an instruction in this encoding that pushes [`Rewritable::link_register`], if there is one. Before a
-    /// call, the two change only the stack pointer and the link register, whose old value is then on the stack.
+    /// Appends an instruction in this encoding that pushes the link register, if there is one. Before a call, the two
+    /// change only the stack pointer and the link register, whose old value is then on the stack.
     fn encode_push_link(&self, encoding: Encoding, out: &mut Vec<u8>);
 
     /// Appends an instruction in this encoding that changes the contents of a register and nothing else. Returns
@@ -217,22 +217,6 @@ pub trait Rewritable: Isa {
 
     /// Returns what an instruction reads.
     fn reads(&self, inst: &Inst<'_>) -> Reads;
-
-    /// Returns the register in which a call leaves the return address; `None` if calls push it.
-    fn link_register(&self) -> Option<Reg>;
-
-    /// Returns the registers that a called function may change, as a set of bits.
-    fn call_clobbered(&self) -> u64;
-
-    /// Returns the registers of a function's result, the low half first if it takes two.
-    fn results(&self) -> [Reg; 2];
-
-    /// Returns all registers that may hold a function's result, as a set of bits.
-    fn returned(&self) -> u64;
-
-    /// Returns the register of a function's argument with this number, from 0, in the kernel's calling convention
-    /// (`-mregparm=3` on i386).
-    fn argument(&self, number: usize) -> Option<Reg>;
 
     /// Formats one instruction as human-readable text.
     fn format(&self, bytes: &[u8], at: At) -> String;

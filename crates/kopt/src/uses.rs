@@ -92,7 +92,7 @@ fn in_code(graph: &Graph, from: NodeId, reference: &Ref) -> Option<How> {
         return None;
     }
     let is_pushed = |memory: Memory| match memory {
-        Memory::At(to, _) => to.symbol.is_none() && to.base == Some(isa.stack_pointer()),
+        Memory::At(to, _) => to.symbol.is_none() && to.base == Some(isa.convention().stack_pointer),
         Memory::From(_) | Memory::Any => false,
     };
     let effects = &instruction.effects;

@@ -1,99 +1,23 @@
-//! Facts from a machine's ABIs: the registers that a call preserves, and the registers of a system call.
+//! The ABIs of system calls: their registers, their names and numbers.
 
 use kelf::Machine;
-use kisa::Reg;
-use kisa::aarch64::registers as aarch64;
-use kisa::arm::registers as arm;
-use kisa::x86::registers::{EAX, EBP, EBX, ECX, EDI, EDX, ESI, ESP, R8, R9, R10, R11};
+use kisa::SystemCall;
 use kplan::Abi;
-
-/// The calling convention of a machine's C compilers, as far as an analysis needs it.
-#[derive(Debug)]
-pub struct Convention {
-    /// The stack pointer.
-    pub stack_pointer: Reg,
-    /// The registers that a call may change (caller-saved).
-    pub scratch: &'static [Reg],
-    /// The registers that may pass arguments. On i386 these are the `regparm` registers, which compilers use between
-    /// the functions of one file.
-    pub arguments: &'static [Reg],
-    /// The register that holds the result.
-    pub result: Reg,
-    /// The register that receives the return address of a call; `None` if calls push the address.
-    pub link: Option<Reg>,
-}
-
-const I386: Convention = Convention {
-    stack_pointer: ESP,
-    scratch: &[EAX, ECX, EDX],
-    arguments: &[EAX, EDX, ECX],
-    result: EAX,
-    link: None,
-};
-
-const X86_64: Convention = Convention {
-    stack_pointer: ESP,
-    scratch: &[EAX, ECX, EDX, ESI, EDI, R8, R9, R10, R11],
-    arguments: &[EDI, ESI, EDX, ECX, R8, R9],
-    result: EAX,
-    link: None,
-};
-
-/// Some of glibc's stubs pass the number in `r12` to the common code that makes the call, and PLT entries use `r12`.
-const ARM: Convention = Convention {
-    stack_pointer: arm::SP,
-    scratch: &[Reg(0), Reg(1), Reg(2), Reg(3), arm::IP, arm::LR],
-    arguments: &[Reg(0), Reg(1), Reg(2), Reg(3), arm::IP],
-    result: arm::R0,
-    link: Some(arm::LR),
-};
-
-/// `x8` passes the address of a structure result. `x18`, the platform register, is not preserved on Linux.
-const AARCH64: Convention = Convention {
-    stack_pointer: aarch64::SP,
-    scratch: &scratch(),
-    arguments: &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(6), Reg(7), Reg(8)],
-    result: aarch64::X0,
-    link: Some(aarch64::LR),
-};
-
-/// Returns `x0` to `x18` and the return address.
-const fn scratch() -> [Reg; 20] {
-    let mut scratch = [aarch64::LR; 20];
-    let mut number = 0;
-    while number < 19 {
-        scratch[number] = Reg(number as u8);
-        number += 1;
-    }
-    scratch
-}
-
-impl Convention {
-    /// Returns the convention of a machine.
-    pub fn of(machine: Machine) -> &'static Convention {
-        match machine {
-            Machine::I386 => &I386,
-            Machine::X86_64 => &X86_64,
-            Machine::Arm => &ARM,
-            Machine::Aarch64 => &AARCH64,
-        }
-    }
-
-    /// Returns the offset of the first stack argument in bytes, from the stack pointer at a function's entry.
-    pub fn first_argument(&self, word: u8) -> u64 {
-        if self.link.is_some() { 0 } else { word.into() }
-    }
-}
 
 /// Returns the ABI of a system call in this machine's code. `compat`: through the 32-bit gate of a 64-bit machine.
 pub fn abi(machine: Machine, compat: bool) -> Abi {
-    match machine {
-        Machine::I386 => Abi::I386,
-        Machine::X86_64 if compat => Abi::I386,
-        Machine::X86_64 => Abi::X86_64,
-        Machine::Arm => Abi::Arm,
-        Machine::Aarch64 => Abi::Aarch64,
-    }
+    let programs = &machine.target().programs;
+    if compat { programs.gate_abi } else { programs.abi }
+}
+
+/// Returns the size of an address in bytes.
+pub fn word_size(abi: Abi) -> u8 {
+    Machine::of_abi(abi).word_size()
+}
+
+/// Returns the registers of a system call.
+pub fn registers(abi: Abi) -> &'static SystemCall {
+    &kisa::isa(Machine::of_abi(abi)).convention().system_call
 }
 
 /// The bit that distinguishes an x32 number from an x86-64 number (`__X32_SYSCALL_BIT`).
@@ -118,25 +42,6 @@ pub fn split(abi: Abi, number: u32) -> (Abi, u32) {
     match abi {
         Abi::X86_64 if number & X32_BIT != 0 => (Abi::X32, number & !X32_BIT),
         _ => (abi, number),
-    }
-}
-
-/// Returns the register that holds the number of a system call.
-pub fn number_register(abi: Abi) -> Reg {
-    match abi {
-        Abi::I386 | Abi::X86_64 | Abi::X32 => EAX,
-        Abi::Arm => arm::R7,
-        Abi::Aarch64 => aarch64::X8,
-    }
-}
-
-/// Returns the registers that hold the arguments of a system call, in order.
-pub fn argument_registers(abi: Abi) -> &'static [Reg] {
-    match abi {
-        Abi::I386 => &[EBX, ECX, EDX, ESI, EDI, EBP],
-        Abi::X86_64 | Abi::X32 => &[EDI, ESI, EDX, R10, R8, R9],
-        Abi::Arm => &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5)],
-        Abi::Aarch64 => &[Reg(0), Reg(1), Reg(2), Reg(3), Reg(4), Reg(5)],
     }
 }
 
@@ -186,19 +91,7 @@ pub fn ends(abi: Abi, number: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use kisa::x86::registers::{R12, R13, R14, R15};
-
     use super::*;
-
-    #[test]
-    fn the_stack_pointer_and_saved_registers_are_not_scratch() {
-        for register in [ESP, EBX, EBP, R12, R13, R14, R15] {
-            assert!(!X86_64.scratch.contains(&register));
-        }
-        for register in [ESP, EBX, ESI, EDI, EBP] {
-            assert!(!I386.scratch.contains(&register));
-        }
-    }
 
     #[test]
     fn names() {

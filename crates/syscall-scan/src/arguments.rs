@@ -12,7 +12,7 @@ use kisa::low_mask;
 use kplan::Abi;
 use rustc_hash::FxHashMap;
 
-use crate::abi::{name, of_abi};
+use crate::abi::{name, of_abi, word_size};
 
 /// Maximum number of registers with arguments of a system call.
 pub const MAX_ARGUMENTS: usize = 6;
@@ -40,8 +40,7 @@ impl Prototype {
     /// Returns the prototype of the system call of this name, which need not have a number in the ABI.
     pub fn named(abi: Abi, name: &str) -> Option<Prototype> {
         let letters = of_abi(PROTOTYPES.get(name)?.split(' '), abi)?.trim_matches(['(', ')']);
-        let word = if matches!(abi, Abi::I386 | Abi::Arm) { 4 } else { 8 };
-        Some(Prototype { letters, word })
+        Some(Prototype { letters, word: word_size(abi) })
     }
 
     /// Returns the number of its registers, including skipped ones in the middle.

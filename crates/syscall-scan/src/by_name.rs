@@ -15,11 +15,9 @@
 
 use std::collections::BTreeSet;
 
-use kelf::Machine;
-use kisa::{Address, Value};
+use kisa::{Address, Addressing, Value};
 use rustc_hash::FxHashSet;
 
-use crate::abi::Convention;
 use crate::code::{Code, ExitKind, References, Taken};
 use crate::image::{Addr, Image, Loaded, ObjectIndex, SymbolKind};
 use crate::resolve::Resolver;
@@ -81,10 +79,10 @@ impl<'a> ByName<'a> {
 
     /// Adds the requests of the code found so far. Returns whether any is new.
     pub fn follow(&mut self, code: &mut Code<'a>) -> bool {
-        let mut any = match self.image.machine {
-            Machine::I386 | Machine::X86_64 | Machine::Aarch64 => self.follow_strings(code),
-            // ARM code needs several instructions to refer to a string, and such references are not recognised.
-            Machine::Arm => self.load_all(code),
+        let mut any = match code.isa.addressing() {
+            Addressing::Whole | Addressing::Pages => self.follow_strings(code),
+            // References to strings are not recognised.
+            Addressing::Literals => self.load_all(code),
         };
         self.lost.clear();
         let calls: Vec<(Addr, usize, What)> = self
@@ -318,11 +316,10 @@ pub(crate) fn constant_strings(
 /// # Errors
 /// If it is not passed in a register of the machine.
 pub(crate) fn argument(code: &Code, at: Addr, index: usize) -> Result<Value, String> {
-    let image = code.image;
-    let word = image.machine.word_size();
-    let convention = Convention::of(image.machine);
-    Ok(match image.machine {
-        Machine::I386 => {
+    let word = code.image.machine.word_size();
+    let convention = code.isa.convention();
+    Ok(match convention.passes_on_stack {
+        true => {
             // At a call, the return address is not yet pushed; at a jump, the stack holds the caller's return address.
             let exit = code.exit_at(at).map(|exit| code.exit(exit).kind);
             let pushed = !matches!(exit, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
@@ -330,6 +327,8 @@ pub(crate) fn argument(code: &Code, at: Addr, index: usize) -> Result<Value, Str
             let from = Address { base: Some(convention.stack_pointer), displacement, ..Address::default() };
             Value::Load { from, width: word }
         }
-        _ => Value::Reg { reg: *convention.arguments.get(index).ok_or("too many arguments")?, width: word },
+        false => {
+            Value::Reg { reg: *convention.arguments.get(index).ok_or("too many arguments")?, width: word }
+        }
     })
 }

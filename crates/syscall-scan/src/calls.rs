@@ -97,7 +97,7 @@ fn search(
             Ok(number.into_iter().map(|number| (number, SiteCall::default())).collect())
         }
         Err(Stop::TooMany) => {
-            let register = abi::number_register(abi);
+            let register = abi::registers(abi).number;
             let read = |state: &State| state.register(register).clone();
             let numbers = match lenient {
                 true => resolver.some_numbers(at, read),
@@ -153,11 +153,11 @@ impl SiteSearch<'_, '_, '_> {
     fn words(&mut self, state: &State) -> Vec<ValueSet> {
         let mut words = vec![match self.number {
             Some(number) => ValueSet::number(number.into()),
-            None => state.register(abi::number_register(self.abi)).clone(),
+            None => state.register(abi::registers(self.abi).number).clone(),
         }];
-        words.extend(abi::argument_registers(self.abi).iter().map(|&reg| state.register(reg).clone()));
+        words.extend(abi::registers(self.abi).arguments.iter().map(|&reg| state.register(reg).clone()));
         words.resize(BLOCK, ValueSet::Any);
-        if matches!(self.abi, Abi::I386 | Abi::Arm) {
+        if abi::word_size(self.abi) == 4 {
             let block = words[ARGUMENT + 1].clone();
             words.extend((0..MAX_ARGUMENTS).map(|index| self.pointed_to(state, &block, 4 * index as u64)));
         }

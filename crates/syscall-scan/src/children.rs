@@ -38,7 +38,7 @@ pub fn children(code: &Code, references: &References, sites: &[(Addr, Abi, Calls
     for (site, site_abi, calls) in sites {
         let names = calls.known.keys().filter_map(|&number| abi::name(*site_abi, number));
         for (_, argument) in names.filter_map(|name| STARTING.iter().find(|(own, _)| *own == name)) {
-            let register = abi::argument_registers(*site_abi)[*argument];
+            let register = abi::registers(*site_abi).arguments[*argument];
             let pointers = resolver.numbers(*site, |state| state.register(register).clone());
             if let Err(reason) = &pointers {
                 let reason = reason.describe(code.image).replacen("the number", "the path", 1);

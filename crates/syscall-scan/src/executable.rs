@@ -35,7 +35,7 @@ pub fn places(code: &Code, references: &References, sites: &[(Addr, Abi, Calls)]
         if !names.into_iter().any(|name| PROTECTING.contains(&name)) {
             continue;
         }
-        let register = abi::argument_registers(*site_abi)[PROTECTION];
+        let register = abi::registers(*site_abi).arguments[PROTECTION];
         for function in code.functions_of(*site) {
             let own = resolver.before(function, *site).map(|state| state.register(register).clone());
             if own.is_some_and(|own| own.is_numbers()) {

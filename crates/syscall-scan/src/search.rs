@@ -31,12 +31,7 @@ impl Directories {
     /// Returns the library directories for a program with this C library.
     fn system(&self, root: &Sysroot, machine: Machine, musl: bool) -> Vec<PathBuf> {
         if musl {
-            let name = match machine {
-                Machine::I386 => "i386",
-                Machine::X86_64 => "x86_64",
-                Machine::Arm => "armhf",
-                Machine::Aarch64 => "aarch64",
-            };
+            let name = machine.target().programs.musl;
             let text = root.text(&format!("/etc/ld-musl-{name}.path"));
             let listed: Vec<PathBuf> =
                 text.split([':', '\n']).filter(|path| !path.is_empty()).map(PathBuf::from).collect();
@@ -44,7 +39,7 @@ impl Directories {
             return if listed.is_empty() { usual() } else { listed };
         }
         let mut directories = self.configured.clone();
-        for triplet in triplets(machine) {
+        for triplet in machine.target().programs.triplets {
             directories.push(format!("/lib/{triplet}").into());
             directories.push(format!("/usr/lib/{triplet}").into());
         }
@@ -93,16 +88,6 @@ pub fn candidates(root: &Sysroot, directories: &Directories, name: &str, asking:
     found.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).collect()
 }
 
-/// Returns the library directories of a machine on multiarch systems.
-fn triplets(machine: Machine) -> &'static [&'static str] {
-    match machine {
-        Machine::I386 => &["i386-linux-gnu"],
-        Machine::X86_64 => &["x86_64-linux-gnu"],
-        Machine::Arm => &["arm-linux-gnueabihf", "arm-linux-gnueabi"],
-        Machine::Aarch64 => &["aarch64-linux-gnu"],
-    }
-}
-
 /// Returns a path with the tokens of the dynamic linker replaced (`$ORIGIN`, `$LIB`, `$PLATFORM`), in every way that a
 /// system may replace them.
 fn expand(path: &str, origin: &Path, machine: Machine) -> Vec<PathBuf> {
@@ -115,7 +100,7 @@ fn expand(path: &str, origin: &Path, machine: Machine) -> Vec<PathBuf> {
         return vec![path.into()];
     }
     let bits = if machine.is_64() { "lib64" } else { "lib32" };
-    let triplets = triplets(machine).iter().map(|triplet| format!("lib/{triplet}"));
+    let triplets = machine.target().programs.triplets.iter().map(|triplet| format!("lib/{triplet}"));
     let names = triplets.chain([bits.to_owned(), "lib".to_owned()]);
     names.map(|name| replace(&path, "LIB", &name).into()).collect()
 }

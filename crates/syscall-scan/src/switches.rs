@@ -16,12 +16,10 @@
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use kelf::Machine;
 use kflow::BlockIndex;
 use kisa::{Address, BinaryOp, Effect, Flow, Reg, Value, sign_extend};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::abi::Convention;
 use crate::code::{Block, Code, Entry, ExitId, ExitKind, Function};
 use crate::flow::{Flows, FunctionStates, State, constant_address};
 use crate::image::{Addr, Extent, Image};
@@ -225,7 +223,7 @@ fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) ->
 }
 
 /// Returns the entries of a jump table of unknown size, as long as they lead to instructions of the jump's own
-/// function. `None` if the extent of the function is unknown. On ARM, where few extents are known, entries that lead to
+/// function. `None` if the extent of the function is unknown. On machines where few extents are known, entries that lead to
 /// any code count instead.
 fn unbounded(
     code: &Code,
@@ -234,7 +232,7 @@ fn unbounded(
     stride: u8,
     entry: impl Fn(Addr) -> Option<Addr>,
 ) -> Option<Vec<Addr>> {
-    if code.image.extent_or_symbol(at).is_none() && code.image.machine != Machine::Arm {
+    if code.image.extent_or_symbol(at).is_none() && !code.image.machine.target().has_unwind_index {
         return None;
     }
     let entries = (0..MAX_UNBOUNDED)
@@ -333,8 +331,8 @@ impl<'c> OwnTables<'c> {
 pub(crate) fn among_own_tables(own: &mut OwnTables, jump: ExitId, functions: &[Addr]) -> Targets {
     let code = own.flows.code;
     let at = code.exit(jump).at;
-    // Other machines may load an address in several steps.
-    if code.image.machine != Machine::X86_64 || code.image.extent_or_symbol(at).is_none() {
+    // Without relative addresses, code may load the address of a table in several steps.
+    if !code.image.machine.target().has_relative_addresses || code.image.extent_or_symbol(at).is_none() {
         return Targets::Unknown;
     }
     let is_pad = |&entry: &Addr| code.entry(entry).is_some_and(Entry::is_landing_pad);
@@ -431,8 +429,7 @@ impl Lookup {
             let lookup = Lookup::reading(jump, transfer, None)?;
             return (lookup.width == word).then(|| vec![lookup]);
         };
-        let scratch = Convention::of(code.image.machine).scratch;
-        let mut ways = LookupSearch { code, flow, scratch, seen: FxHashSet::default(), found: Vec::new() };
+        let mut ways = LookupSearch { code, flow, seen: FxHashSet::default(), found: Vec::new() };
         let block = flow.function.block_at(jump)?;
         (width == word && ways.search(block, jump, wanted, None).is_some()).then_some(ways.found)
     }
@@ -477,8 +474,6 @@ impl Lookup {
 struct LookupSearch<'w, 'c> {
     code: &'w Code<'c>,
     flow: &'w FunctionStates,
-    /// The registers that a call may change.
-    scratch: &'static [Reg],
     seen: FxHashSet<(BlockIndex, Reg, Option<Reg>)>,
     found: Vec<Lookup>,
 }
@@ -533,7 +528,7 @@ impl LookupSearch<'_, '_> {
         }
         for &before in self.flow.predecessors(block) {
             let Block { end, exit, .. } = blocks[before.get()];
-            let keeps = |register| !self.scratch.contains(&register);
+            let keeps = |register| !code.isa.convention().clobbers(register);
             let goes_on = |exit| match code.exit(exit).kind {
                 ExitKind::Jump | ExitKind::IndirectJump => true,
                 _ => keeps(wanted) && added.is_none_or(keeps),

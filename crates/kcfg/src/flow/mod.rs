@@ -100,15 +100,16 @@ impl<'g> GraphProgram<'g> {
     /// Returns the machine for the analyses.
     pub fn machine(&self) -> Machine {
         let isa = self.graph.isa();
+        let convention = isa.convention();
         Machine {
             word: self.graph.machine.word_size(),
             registers: isa.registers(),
-            stack_pointer: isa.stack_pointer(),
-            link: isa.link_register(),
+            stack_pointer: convention.stack_pointer,
+            link: convention.link_register,
             convention: self.callers_clean_up().then(|| Convention {
-                changed: isa.call_clobbered(),
-                results: isa.results(),
-                returned: isa.returned(),
+                changed: convention.call_clobbered,
+                results: convention.results,
+                returned: convention.returned,
             }),
         }
     }
@@ -121,10 +122,10 @@ impl<'g> GraphProgram<'g> {
     /// Whether no function pops more than the return address when it returns. On machines whose calls do not push the
     /// return address, no instruction does.
     fn callers_clean_up(&self) -> bool {
-        if self.graph.isa().link_register().is_some() {
+        if self.graph.isa().convention().link_register.is_some() {
             return true;
         }
-        let (stack, word) = (self.graph.isa().stack_pointer(), self.graph.machine.word_size());
+        let (stack, word) = (self.graph.isa().convention().stack_pointer, self.graph.machine.word_size());
         let word = Value::Const(word.into());
         let mut all = true;
         for (index, &node) in self.nodes.iter().enumerate() {

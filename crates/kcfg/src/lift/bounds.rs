@@ -26,8 +26,11 @@ pub(super) fn upper_bound(
     reg: Reg,
 ) -> Option<u64> {
     let chain = chain_to(graph, predecessors, node);
-    let mut names =
-        Names::new(graph.machine.word_size(), graph.isa().registers(), graph.isa().stack_pointer());
+    let mut names = Names::new(
+        graph.machine.word_size(),
+        graph.isa().registers(),
+        graph.isa().convention().stack_pointer,
+    );
     let mut state = State::begin(&mut names, false);
     for (place, &(node, condition)) in chain.iter().enumerate().rev() {
         if let Some(condition) = condition {

@@ -14,7 +14,7 @@ struct Machine {
 
 impl Machine {
     fn new(is_function: bool) -> Machine {
-        let mut names = Names::new(4, I386.registers(), I386.stack_pointer());
+        let mut names = Names::new(4, I386.registers(), I386.convention().stack_pointer);
         let state = State::begin(&mut names, is_function);
         Machine { names, state, number: 0 }
     }

@@ -17,7 +17,7 @@ mod word;
 
 use kelf::Machine;
 
-use super::{At, Effect, Inst, Isa, MemoryOperand, Reader, Reg};
+use super::{Addressing, At, Convention, Effect, Inst, Isa, MemoryOperand, Reader};
 use crate::instruction::Decoded;
 use crate::reading::PlainReader;
 pub(crate) use word::Word;
@@ -53,7 +53,22 @@ impl Isa for Aarch64 {
         Box::new(PlainReader { isa: self, bytes })
     }
 
-    fn stack_pointer(&self) -> Reg {
-        registers::SP
+    fn convention(&self) -> &'static Convention {
+        &registers::CONVENTION
+    }
+
+    fn addressing(&self) -> Addressing {
+        Addressing::Pages
+    }
+
+    fn may_enter_kernel(&self, code: &[u8]) -> bool {
+        // svc
+        let words =
+            code.chunks_exact(4).filter_map(|word| word.first_chunk().copied().map(u32::from_le_bytes));
+        words.into_iter().any(|word| word & 0xffe0_001f == 0xd400_0001)
+    }
+
+    fn is_halt(&self, _bytes: &[u8]) -> bool {
+        false
     }
 }

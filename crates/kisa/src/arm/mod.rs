@@ -23,11 +23,12 @@ mod t32;
 
 use kelf::Machine;
 
-use super::{At, Effect, Encoding, Inst, Isa, MemoryOperand, Reader, Reg};
+use super::{Addressing, At, Convention, Effect, Encoding, Inst, Isa, MemoryOperand, Reader};
 use crate::instruction;
 use crate::reading::PlainReader;
 pub(crate) use op::Decoded;
 pub(super) use op::condition;
+pub use semantics::program_counter;
 
 /// A 32-bit ARM processor.
 pub struct Arm;
@@ -77,8 +78,21 @@ impl Isa for Arm {
         Box::new(PlainReader { isa: self, bytes })
     }
 
-    fn stack_pointer(&self) -> Reg {
-        registers::SP
+    fn convention(&self) -> &'static Convention {
+        &registers::CONVENTION
+    }
+
+    fn addressing(&self) -> Addressing {
+        Addressing::Literals
+    }
+
+    fn may_enter_kernel(&self, code: &[u8]) -> bool {
+        // `svc` of Thumb code; the low byte of the `svc` of ARM code is mostly arbitrary.
+        code.windows(2).any(|pair| pair[1] == 0xdf || pair[1] & 0x0f == 0x0f)
+    }
+
+    fn is_halt(&self, _bytes: &[u8]) -> bool {
+        false
     }
 }
 

@@ -66,8 +66,7 @@ impl Rewritable for Arm {
         let computes = matches!(inst.arm().op, Op::Data { .. } | Op::Load { .. } | Op::Store { .. })
             && self.literal(inst).is_none()
             && uses_own_address(inst);
-        let ahead = if inst.at.encoding == Encoding::Thumb { 4 } else { 8 };
-        computes.then_some(inst.at.address + ahead)
+        computes.then(|| semantics::program_counter(inst.at.pointer() as u32).into())
     }
 
     fn half_of_number(&self, inst: &Inst<'_>) -> Option<(Reg, u16, bool)> {
@@ -245,29 +244,6 @@ impl Rewritable for Arm {
             flags: self.reads_flags(inst),
             memory: operand.is_some_and(|operand| operand.width > 0),
         }
-    }
-
-    fn link_register(&self) -> Option<Reg> {
-        Some(registers::LR)
-    }
-
-    fn call_clobbered(&self) -> u64 {
-        // r0 to r3, ip and lr (IHI 0042, 6.1.1).
-        0b0101_0000_0000_1111
-    }
-
-    fn results(&self) -> [Reg; 2] {
-        // IHI 0042, 6.4.
-        [Reg(0), Reg(1)]
-    }
-
-    fn returned(&self) -> u64 {
-        // IHI 0042, 6.4: a vector of 16 bytes is returned in r0 to r3.
-        0b1111
-    }
-
-    fn argument(&self, number: usize) -> Option<Reg> {
-        (number < 4).then_some(Reg(number as u8))
     }
 
     fn store_layout(&self, architecture: Option<u64>) -> Option<StoreLayout> {

@@ -10,6 +10,7 @@ mod model;
 
 pub(super) use memory::memory_operand;
 use model::Model;
+pub use model::program_counter;
 
 /// Returns the length and control flow.
 pub(super) fn instruction(decoded: &Decoded, encoding: Encoding) -> Insn {

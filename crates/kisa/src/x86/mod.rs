@@ -3,14 +3,15 @@
 use kelf::{Machine, RelocClass};
 
 use super::{
-    AddressField, At, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Effect, Encoding,
-    Exclusive, Inst, Isa, Literal, MemoryOperand, Reader, Reads, Reg, RelocatedField, Rewritable,
-    StoreLayout, StoreOne,
+    AddressField, Addressing, At, Branch, BranchForm, BranchKind, BranchRelocation, Condition, Convention,
+    Effect, Encoding, Exclusive, Inst, Isa, Literal, MemoryOperand, Reader, Reads, Reg, RelocatedField,
+    Rewritable, StoreLayout, StoreOne,
 };
 
 mod branch;
 mod compare;
 mod computes;
+mod convention;
 mod decode;
 mod info;
 mod operands;
@@ -59,8 +60,22 @@ impl Isa for X86 {
         Box::new(reader::Reader::new(self.bits, bytes))
     }
 
-    fn stack_pointer(&self) -> Reg {
-        registers::ESP
+    fn convention(&self) -> &'static Convention {
+        if self.bits == 64 { &convention::X86_64 } else { &convention::I386 }
+    }
+
+    fn addressing(&self) -> Addressing {
+        Addressing::Whole
+    }
+
+    fn may_enter_kernel(&self, code: &[u8]) -> bool {
+        // syscall, sysenter, int $0x80
+        code.windows(2).any(|pair| matches!(pair, [0x0f, 0x05 | 0x34] | [0xcd, 0x80]))
+    }
+
+    fn is_halt(&self, bytes: &[u8]) -> bool {
+        // hlt
+        bytes.first() == Some(&0xf4)
     }
 
     fn registers(&self) -> usize {
@@ -267,36 +282,7 @@ impl Rewritable for X86 {
 
     fn encode_push_link(&self, _encoding: Encoding, _out: &mut Vec<u8>) {}
 
-    fn link_register(&self) -> Option<Reg> {
-        None
-    }
-
-    fn call_clobbered(&self) -> u64 {
-        use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9, R10, R11};
-        let wide = if self.bits == 64 { bits(&[ESI, EDI, R8, R9, R10, R11]) } else { 0 };
-        bits(&[EAX, ECX, EDX]) | wide
-    }
-
-    fn results(&self) -> [Reg; 2] {
-        [registers::EAX, registers::EDX]
-    }
-
-    fn returned(&self) -> u64 {
-        bits(&self.results())
-    }
-
-    fn argument(&self, number: usize) -> Option<Reg> {
-        use registers::{EAX, ECX, EDI, EDX, ESI, R8, R9};
-        let registers: &[Reg] =
-            if self.bits == 64 { &[EDI, ESI, EDX, ECX, R8, R9] } else { &[EAX, EDX, ECX] };
-        registers.get(number).copied()
-    }
-
     fn format(&self, bytes: &[u8], at: At) -> String {
         decode::format(self.bits, bytes, at.address)
     }
-}
-
-fn bits(registers: &[Reg]) -> u64 {
-    registers.iter().fold(0, |set, reg| set | 1 << reg.0)
 }

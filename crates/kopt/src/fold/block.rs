@@ -169,7 +169,8 @@ impl Folder<'_> {
         let mut uses = Vec::new();
         self.program.for_each_instruction(block, &mut |instruction| {
             let own = |from: &kisa::Address, width: u8| {
-                let is_in_frame = from.base == Some(graph.isa().stack_pointer()) && from.segment.is_none();
+                let is_in_frame =
+                    from.base == Some(graph.isa().convention().stack_pointer) && from.segment.is_none();
                 is_in_frame || self.summaries.is_constant(from, width)
             };
             let reads = || instruction.effects.iter().flat_map(kisa::Effect::memory_read);
@@ -198,7 +199,7 @@ impl Folder<'_> {
             (None, _) => live |= self.program.read_by_exit(block),
         }
         // Interrupts and signals use the stack at any time.
-        let always = bit(graph.isa().stack_pointer());
+        let always = bit(graph.isa().convention().stack_pointer);
         let mut instructions: Option<Vec<Inst<'_>>> = None;
         for at in (0..count).rev() {
             let one = &uses[at];

@@ -67,7 +67,8 @@ fn straight<'g>(
 /// Whether an instruction has the same effect in another function: it uses neither the stack nor the return address.
 fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
     let isa = graph.isa();
-    let stack = kflow::bit(isa.stack_pointer()) | isa.link_register().map_or(0, kflow::bit);
+    let stack =
+        kflow::bit(isa.convention().stack_pointer) | isa.convention().link_register.map_or(0, kflow::bit);
     let written = instruction.effects.iter().fold(0, |set, effect| set | effect.registers_written());
     isa.can_move(&instruction.inst)
         && (isa.registers_read(&instruction.inst) | written) & stack == 0
@@ -76,10 +77,11 @@ fn stands_alone(graph: &Graph, instruction: &Instruction) -> bool {
 
 /// Whether a return only returns: it pops no arguments.
 fn only_returns(graph: &Graph, instruction: &Instruction) -> bool {
-    if let Some(link) = graph.isa().link_register() {
+    if let Some(link) = graph.isa().convention().link_register {
         return matches!(instruction.effects[..], [Effect::Transfer(Value::Reg { reg, .. })] if reg == link);
     }
-    let (stack, word) = (graph.isa().stack_pointer(), Value::Const(graph.machine.word_size().into()));
+    let (stack, word) =
+        (graph.isa().convention().stack_pointer, Value::Const(graph.machine.word_size().into()));
     matches!(
         instruction.effects[..],
         [Effect::Binary { op: BinaryOp::Add, dst, right, .. }] if dst == stack && right == word

@@ -102,7 +102,7 @@ impl<'g> Uses<'g> {
             return false;
         };
         let written = written(&instructions[load]);
-        let mut arguments = (0..).map_while(|number| graph.isa().argument(number));
+        let mut arguments = graph.isa().convention().arguments.iter().copied();
         let Some(reg) = arguments.find(|reg| written == 1 << reg.0) else { return false };
         let mut at = id;
         let mut from = load + 1;
@@ -221,7 +221,7 @@ impl<'g> Uses<'g> {
     }
 
     fn moves_stack(&self, instruction: &Instruction<'_>) -> bool {
-        let pointer = self.graph.isa().stack_pointer();
+        let pointer = self.graph.isa().convention().stack_pointer;
         instruction.effects.iter().any(|effect| effect.registers_written() >> pointer.0 & 1 != 0)
     }
 

@@ -36,7 +36,7 @@ impl<'g> Link<'g> {
     /// Computes the liveness in a graph.
     pub(super) fn of(graph: &'g Graph) -> Link<'g> {
         let before = FixedBitSet::with_capacity(graph.nodes.len());
-        let mut link = Link { graph, register: graph.isa().link_register(), before };
+        let mut link = Link { graph, register: graph.isa().convention().link_register, before };
         if let Some(register) = link.register {
             link.solve(register);
         }

@@ -69,7 +69,7 @@ fn why_not(graph: &Graph, unwinding: Unwinding) -> Option<&'static str> {
     if let Unwinding::Unknown = unwinding {
         return Some("no unwind entry describes a function that saves nothing");
     }
-    graph.isa().link_register()?;
+    graph.isa().convention().link_register?;
     if graph.attributes.as_ref().is_none_or(|attributes| attributes.architecture < V4T) {
         return Some("the processor may not support `bx`, the return of outlined functions");
     }
@@ -162,7 +162,7 @@ impl Text {
         let partition = Partition::of(graph, &edges, &[]);
         let mut blocks = movable(graph, &edges);
         // Exclusive accesses must stay together: no other store or branch may separate them.
-        let has_exclusive = graph.isa().link_register().is_some();
+        let has_exclusive = graph.isa().convention().link_register.is_some();
         let between = if has_exclusive { entered_between(graph) } else { FixedBitSet::new() };
         blocks.retain(|&block| {
             graph.encoding(block) == encoding
@@ -236,7 +236,7 @@ fn is_behind_call(graph: &Graph, block: NodeId, at: u32) -> bool {
 
 /// Whether a callee has the encoding of a block: on ARM, a call may switch the encoding, a jump may not.
 fn is_alike(graph: &Graph, block: NodeId, callee: &Ref) -> bool {
-    if graph.isa().link_register().is_none() {
+    if graph.isa().convention().link_register.is_none() {
         return true;
     }
     let is_thumb = graph.encoding(block) == Encoding::Thumb;

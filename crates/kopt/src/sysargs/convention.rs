@@ -3,15 +3,12 @@
 use kelf::Machine;
 use kflow::Guard;
 use kisa::{Reg, Rewritable};
-use kplan::Abi;
 
 /// Bytes of an argument.
 const WORD: u8 = 4;
 
 /// The convention of a machine.
 pub(super) struct Convention {
-    /// The ABI of the system calls.
-    pub abi: Abi,
     /// The prefix of the names of handlers.
     pub prefix: &'static str,
     passing: Passing,
@@ -42,11 +39,9 @@ impl Convention {
     pub fn of(machine: Machine) -> Option<&'static Convention> {
         match machine {
             // arch/x86/include/asm/syscall_wrapper.h, and ptrace.h: bx, cx, dx, si, di, bp.
-            Machine::I386 => {
-                Some(&Convention { abi: Abi::I386, prefix: "__ia32_sys_", passing: Passing::Saved })
-            }
+            Machine::I386 => Some(&Convention { prefix: "__ia32_sys_", passing: Passing::Saved }),
             // arch/arm/kernel/entry-common.S: `vector_swi` leaves r0 to r3 as they are, and pushes r4 and r5.
-            Machine::Arm => Some(&Convention { abi: Abi::Arm, prefix: "sys_", passing: Passing::Passed }),
+            Machine::Arm => Some(&Convention { prefix: "sys_", passing: Passing::Passed }),
             Machine::X86_64 | Machine::Aarch64 => None,
         }
     }
@@ -58,17 +53,18 @@ impl Convention {
 
     /// Returns the place of an argument, by its index from 0.
     pub fn place(&self, isa: &dyn Rewritable, argument: u8) -> Option<Place> {
+        let convention = isa.convention();
         match self.passing {
             Passing::Saved => {
-                Some(Place::Word { base: isa.argument(0)?, displacement: argument.checked_mul(WORD)? })
+                let base = *convention.arguments.first()?;
+                Some(Place::Word { base, displacement: argument.checked_mul(WORD)? })
             }
-            Passing::Passed => match isa.argument(argument.into()) {
-                Some(reg) => Some(Place::Register(reg)),
+            Passing::Passed => match convention.arguments.get(usize::from(argument)) {
+                Some(&reg) => Some(Place::Register(reg)),
                 None => {
-                    let in_registers = (0..argument).filter_map(|number| isa.argument(number.into()));
-                    let on_stack = argument - in_registers.count() as u8;
+                    let on_stack = argument - convention.arguments.len() as u8;
                     let displacement = on_stack.checked_mul(WORD)?;
-                    Some(Place::Word { base: isa.stack_pointer(), displacement })
+                    Some(Place::Word { base: convention.stack_pointer, displacement })
                 }
             },
         }
@@ -76,19 +72,20 @@ impl Convention {
 
     /// Returns a register that holds no input on entry to a handler, and that the handler need not preserve.
     pub fn scratch(&self, isa: &dyn Rewritable) -> Option<Reg> {
+        let convention = isa.convention();
         let arguments = match self.passing {
             Passing::Saved => 1,
             Passing::Passed => usize::MAX,
         };
-        let passed = (0..arguments).map_while(|number| isa.argument(number)).chain(isa.link_register());
-        let free = passed.fold(isa.call_clobbered(), |free, reg| free & !(1 << reg.0));
+        let passed = convention.arguments.iter().take(arguments).chain(&convention.link_register);
+        let free = passed.fold(convention.call_clobbered, |free, reg| free & !(1 << reg.0));
         free.checked_ilog2().map(|reg| Reg(reg as u8))
     }
 
     /// The place that guards of handlers check.
     pub fn guard(&self, isa: &dyn Rewritable) -> Option<Guard> {
         match self.passing {
-            Passing::Saved => isa.argument(0).map(Guard::Memory),
+            Passing::Saved => isa.convention().arguments.first().copied().map(Guard::Memory),
             Passing::Passed => Some(Guard::Passed),
         }
     }

@@ -76,7 +76,7 @@ impl Pass for SysArgs {
             report.keep(all, "the handlers of this machine are not supported");
             return report;
         };
-        let abi = convention.abi;
+        let abi = graph.machine.target().programs.abi;
         let handlers = all_calls(plan, abi, options).and_then(|calls| {
             let mut numbers: Vec<u32> = calls.calls.iter().map(|call| call.nr).collect();
             numbers.extend(implicit_calls(abi).iter().map(|call| call.nr));

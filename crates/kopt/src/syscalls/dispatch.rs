@@ -155,9 +155,9 @@ struct Walk {
 
 fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> Walk {
     let isa = graph.isa();
-    let mut names = Names::new(graph.machine.word_size(), isa.registers(), isa.stack_pointer());
+    let mut names = Names::new(graph.machine.word_size(), isa.registers(), isa.convention().stack_pointer);
     let mut state = State::begin(&mut names, true);
-    if let Some(number) = isa.argument(1) {
+    if let Some(&number) = isa.convention().arguments.get(1) {
         state.set_register(number, ValueSet::number(nr.into()));
     }
     let mut walker = Walker { isa, shared, names, state, history: Vec::new() };

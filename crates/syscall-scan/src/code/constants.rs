@@ -16,7 +16,6 @@ pub(super) mod places;
 
 use std::sync::Arc;
 
-use kelf::Machine;
 use kisa::Effect;
 
 use self::places::Behind;
@@ -48,8 +47,7 @@ impl<'a> Code<'a> {
         // A caller that is found later brings its own arguments.
         let run = self.marks.run_at(function);
         let Some(start) = run.and_then(|run| constants.start(run)) else { return false };
-        // Other machines pass arguments on the stack.
-        let in_registers = self.image.machine == Machine::X86_64;
+        let in_registers = !constants.convention.passes_on_stack;
         let register = constants.convention.arguments.get(index).filter(|_| in_registers);
         let numbers = register.and_then(|&register| start.known.numbers_in(register));
         numbers.is_none_or(|numbers| numbers.iter().any(holds))

@@ -7,11 +7,11 @@
 //! A function that also saves a context to resume it later (`swapcontext`) returns to its caller when other code jumps
 //! to that context. To be safe, a function that writes to memory at all is not treated as one that only restores.
 
-use kisa::{Address, BinaryOp, Effect, Reg, Value};
+use kisa::{Address, BinaryOp, Convention, Effect, Reg, Value};
 
 use super::reachable::Code;
 use super::run::ExitKind;
-use crate::abi::{self, Convention};
+use crate::abi;
 use crate::image::Addr;
 
 /// Minimum number of loaded registers, without the stack pointer: all that i386 preserves except the frame pointer,
@@ -27,7 +27,7 @@ const MAX_PROLOGUE: usize = 40;
 impl Code<'_> {
     /// Returns whether the function of a computed jump only restores a context.
     pub(super) fn restores_context(&self, jump: Addr) -> bool {
-        let convention = Convention::of(self.image.machine);
+        let convention = self.isa.convention();
         let Some(extent) = self.image.extent_around(jump) else { return false };
         if extent.end.0 - extent.start.0 > MAX_SIZE {
             return false;
@@ -45,14 +45,14 @@ impl Code<'_> {
                 }
                 match *effect {
                     Effect::Set { dst, value: Value::Reg { reg, .. }, .. } if dst == stack_pointer => {
-                        moves_stack = convention.scratch.contains(&reg);
+                        moves_stack = convention.clobbers(reg);
                     }
                     Effect::Set { dst, value: Value::Load { from, .. }, .. } => {
                         let Address { base: Some(base), index: None, segment: None, .. } = from else {
                             continue;
                         };
-                        let preserved = dst != stack_pointer && !convention.scratch.contains(&dst);
-                        if preserved && convention.arguments.contains(&base) && !loaded.contains(&dst) {
+                        let preserved = dst != stack_pointer && !convention.clobbers(dst);
+                        if preserved && convention.is_input(base) && !loaded.contains(&dst) {
                             loaded.push(dst);
                         }
                     }
@@ -70,7 +70,7 @@ impl Code<'_> {
     }
 
     fn reads_return_address(&self, callee: Addr) -> Option<bool> {
-        let &Convention { stack_pointer, link, .. } = Convention::of(self.image.machine);
+        let &Convention { stack_pointer, link_register: link, .. } = self.isa.convention();
         let is_link =
             |value: Value| link.is_some_and(|link| matches!(value, Value::Reg { reg, .. } if reg == link));
         let (mut at, mut depth) = (callee, 0i64);
@@ -122,6 +122,6 @@ impl Code<'_> {
     fn is_vfork(&self, dst: Reg, number: u64) -> bool {
         let abi = abi::abi(self.image.machine, false);
         let name = u32::try_from(number).ok().and_then(|number| abi::name(abi, number));
-        dst == abi::number_register(abi) && matches!(name, Some("vfork" | "clone" | "clone3"))
+        dst == abi::registers(abi).number && matches!(name, Some("vfork" | "clone" | "clone3"))
     }
 }

@@ -10,14 +10,12 @@ pub(super) mod sums;
 
 use std::collections::BTreeSet;
 
-use kelf::Machine;
 use kisa::{Effect, Value};
 
 use self::sums::{ENTRY, Sums, place};
 use super::entry::Taken;
 use super::reachable::Code;
 use super::run::{ExitId, ExitKind};
-use crate::abi::Convention;
 use crate::image::{Addr, Loaded};
 
 /// Maximum size of a table in bytes.
@@ -47,8 +45,7 @@ impl Code<'_> {
             _ => {}
         }
         if matches!(self.exit(exit).kind, ExitKind::Call(_) | ExitKind::IndirectCall) {
-            let scratch = Convention::of(self.image.machine).scratch;
-            sums.forget(scratch.iter().fold(0, |bits, register| bits | 1 << register.0));
+            sums.forget(self.isa.convention().call_clobbered);
         }
         if !sums.is_empty() {
             self.distances.sums.insert(exit, sums);
@@ -95,7 +92,7 @@ impl Code<'_> {
     fn take_table(&mut self, loaded: &Loaded, base: Addr) {
         let image = self.image;
         let end = image.variable(base).end.min(base.0.saturating_add(MAX_TABLE));
-        let got = loaded.global_offset_table().filter(|_| image.machine == Machine::I386);
+        let got = loaded.global_offset_table().filter(|_| image.machine.target().has_got_register);
         // Without known beginnings of functions, the first word that leads to no code ends the table.
         let mut is_unbroken = loaded.object.extents.iter().next().is_none();
         let entries = image.bytes_in(&(base.0..end)).chunks_exact(ENTRY.into());

@@ -24,7 +24,6 @@ use super::run::{Exit, ExitId, ExitKind, Returns, RunId};
 use super::taken::candidates::Candidates;
 use super::thunks;
 use super::work::Work;
-use crate::abi::Convention;
 use crate::image::{Addr, Image};
 
 /// Bytes of code per exit if all code can run. Room for as many exits is reserved at once; only existing ones occupy
@@ -271,7 +270,7 @@ impl<'a> Code<'a> {
     /// Returns whether the link register holds the address after a jump, which makes the jump a call:
     /// `mov lr, pc; bx r3`, before there was `blx`.
     fn comes_back(&self, holding: &[Held], next: Addr) -> bool {
-        Convention::of(self.image.machine).link.is_some_and(|link| holding.contains(&(link, next.0)))
+        self.isa.convention().link_register.is_some_and(|link| holding.contains(&(link, next.0)))
     }
 
     /// Records the conditions that an instruction puts on those that follow it from `next` on.

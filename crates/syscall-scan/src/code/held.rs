@@ -10,8 +10,7 @@ mod reloads;
 mod spills;
 pub(super) mod tracker;
 
-use kelf::Machine;
-use kisa::{Address, Effect, Flow, Reg, TEMPORARY, Value};
+use kisa::{Address, Addressing, Effect, Flow, Reg, TEMPORARY, Value};
 
 use self::tracker::{Held, MAX_CONSTANTS, MAX_NUMBERS, keep_across_runs, may_add, numbers};
 use super::entry::Taken;
@@ -130,17 +129,17 @@ impl Code<'_> {
     pub(super) fn leave_holding(&mut self, exit: ExitId, holding: &[Held]) {
         let most = self.most_numbers();
         let Some(tracker) = &mut self.tracker else { return };
-        let convention = tracker.convention;
+        let convention = self.isa.convention();
         let calls = matches!(self.exits[exit.0 as usize].kind, ExitKind::Call(_) | ExitKind::IndirectCall);
         let leaves = matches!(self.exits[exit.0 as usize].kind, ExitKind::IndirectJump | ExitKind::Return);
         let (at, conditional) = (self.exits[exit.0 as usize].at, self.exits[exit.0 as usize].conditional);
         let (mut news, mut given, mut excess) = (Vec::new(), Vec::new(), Vec::new());
         let lasts = |number: u64| number == FRAME || tracker.addresses.contains(&number);
         for &(reg, number) in holding.iter().filter(|held| lasts(held.1)) {
-            if (calls || leaves) && convention.arguments.contains(&reg) {
+            if (calls || leaves) && convention.is_input(reg) {
                 given.push(number);
             }
-            if calls && !conditional && convention.scratch.contains(&reg) {
+            if calls && !conditional && convention.clobbers(reg) {
                 continue;
             }
             let behind = tracker.exits.entry(exit).or_default();
@@ -190,9 +189,11 @@ impl Code<'_> {
                 Effect::Binary { op, dst, left, right, .. } => {
                     let mut combined = self.combine(at, (op, left, right), holding, fresh);
                     let kind = self.made_from(at, op, left, right);
-                    match (self.image.machine, kind) {
-                        (Machine::Arm, Made::Number) => combined.iter_mut().for_each(keep_across_runs),
-                        (Machine::Arm, Made::Address) => {}
+                    match kind {
+                        Made::Number if self.uses_literals() => {
+                            combined.iter_mut().for_each(keep_across_runs)
+                        }
+                        Made::Address if self.uses_literals() => {}
                         _ => most = MAX_NUMBERS,
                     }
                     // `add pc, pc, r3` is a jump, and its targets are not functions.
@@ -289,8 +290,13 @@ impl Code<'_> {
         }
     }
 
+    /// Returns whether code makes addresses from literals, not from page addresses.
+    fn uses_literals(&self) -> bool {
+        self.isa.addressing() == Addressing::Literals
+    }
+
     fn is_stack_pointer(&self, reg: Reg) -> bool {
-        self.tracker.as_ref().is_some_and(|tracker| tracker.convention.stack_pointer == reg)
+        self.isa.convention().stack_pointer == reg
     }
 
     /// Returns whether an address is in the frame.
@@ -305,20 +311,20 @@ impl Code<'_> {
         self.references.add(at, number, true);
         self.read_slot(at, number);
         let target = Addr(number);
-        if self.image.machine == Machine::Arm && self.image.is_fixed(target) && self.is_function(target) {
+        if self.uses_literals() && self.image.is_fixed(target) && self.is_function(target) {
             self.take(target, Taken::Code(at));
         }
     }
 
     /// Returns the maximum number of tracked numbers per register.
     fn most_numbers(&self) -> usize {
-        if self.image.machine == Machine::Arm { MAX_CONSTANTS } else { MAX_NUMBERS }
+        if self.uses_literals() { MAX_CONSTANTS } else { MAX_NUMBERS }
     }
 
-    /// Stops tracking a number. On ARM, the number may be a function address that is not yet recorded; elsewhere, it
-    /// may be a part of a slot's address.
+    /// Stops tracking a number. A literal may be a function address that is not yet recorded; any other number may be a
+    /// part of a slot's address.
     fn lose(&mut self, at: Addr, number: u64) {
-        if self.image.machine == Machine::Arm {
+        if self.uses_literals() {
             self.escape(at, number);
         }
         self.read_page(number);
@@ -326,7 +332,7 @@ impl Code<'_> {
 
     /// Removes the return address that a call leaves in a register: it is not called.
     fn but_return_address(&self, next: Addr, dst: Reg, mut made: Vec<u64>) -> Vec<u64> {
-        let link = self.tracker.as_ref().and_then(|tracker| tracker.convention.link);
+        let link = self.isa.convention().link_register;
         made.retain(|&number| link != Some(dst) || number != next.0);
         made
     }
@@ -345,13 +351,14 @@ impl Code<'_> {
                 self.note_base(Addr(number));
             }
             let is_address = match kind {
-                _ if self.image.machine == Machine::Arm && dst == TEMPORARY => false,
+                _ if self.uses_literals() && dst == TEMPORARY => false,
                 Made::Address => true,
                 Made::Number => self.image.is_fixed(Addr(number)),
                 Made::Part => false,
             };
             // An odd sum with the program counter is the address of Thumb code.
-            let is_thumb = self.image.machine == Machine::Arm && kind == Made::Address && number & 1 != 0;
+            let has_bit = self.image.machine.target().has_encoding_bit;
+            let is_thumb = has_bit && kind == Made::Address && number & 1 != 0;
             if is_address && (self.is_function(Addr(number)) || is_thumb && self.is_beginning(Addr(number))) {
                 self.take(Addr(number), Taken::Code(at));
             }
@@ -363,11 +370,11 @@ impl Code<'_> {
         }
     }
 
-    /// Records addresses of AArch64 code in the middle of functions. A function without an entry in the unwind table
-    /// may begin there: `crt1.o` has one after the code of `_start`. With `is_set`, one instruction makes the
-    /// addresses, and a page address is part of another address.
+    /// Records addresses of code in the middle of functions, made from page addresses. A function without an entry in
+    /// the unwind table may begin there: `crt1.o` has one after the code of `_start`. With `is_set`, one instruction
+    /// makes the addresses, and a page address is part of another address.
     fn note_inner(&mut self, at: Addr, made: &[u64], is_set: bool) {
-        if self.image.machine != Machine::Aarch64 {
+        if self.uses_literals() {
             return;
         }
         for target in made.iter().map(|&number| Addr(number)) {
@@ -382,11 +389,7 @@ impl Code<'_> {
     /// instruction.
     fn is_function(&self, target: Addr) -> bool {
         self.is_beginning(target)
-            && (if self.image.machine == Machine::Arm {
-                self.begins_sensibly(target)
-            } else {
-                self.is_instruction(target)
-            })
+            && if self.uses_literals() { self.begins_sensibly(target) } else { self.is_instruction(target) }
     }
 
     /// Returns whether an address is not known to be in the middle of a function.

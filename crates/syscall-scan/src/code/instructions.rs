@@ -2,15 +2,11 @@
 
 use std::ops::Range;
 
-use kelf::Machine;
 use kisa::{At, Branch, BranchKind, Effect, Flow, Insn, Inst, MemoryOperand, Value};
 
 use super::reachable::Code;
 use super::thunks::Thunk;
 use crate::image::Addr;
-
-/// The opcode of `hlt`.
-const HALT: u8 = 0xf4;
 
 /// A reader of instructions at any address; within one piece of code, it reuses its decoder.
 pub struct Reader<'a> {
@@ -80,8 +76,7 @@ impl<'a> Code<'a> {
     /// Returns whether an instruction is `hlt`, which only the kernel may execute. C libraries use it to stop a program
     /// (musl's `a_crash`).
     fn is_halt(&self, at: Addr) -> bool {
-        let is_x86 = matches!(self.image.machine, Machine::I386 | Machine::X86_64);
-        is_x86 && self.image.code_bytes(at).first() == Some(&HALT)
+        self.isa.is_halt(self.image.code_bytes(at))
     }
 
     /// Appends the effects of the instruction at an address to `out`.

@@ -2,10 +2,9 @@
 //! [`super::constants`].
 
 use kflow::values::Element;
-use kisa::{Condition, Reg, low_mask};
+use kisa::{Condition, Convention, Reg, low_mask};
 use smallvec::{SmallVec, smallvec};
 
-use crate::abi::Convention;
 use crate::values::{Atom, ValueSet};
 
 /// Maximum number of frame words with facts.
@@ -105,7 +104,7 @@ impl Facts {
     pub(super) fn in_callee(&self, convention: &Convention, stack_pointer: Option<Reg>) -> Facts {
         let mut known = Facts { exposed: 0, ..Facts::nothing() };
         for (register, content) in &self.registers {
-            if let (Constant::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
+            if let (Constant::Numbers(numbers), true) = (content, convention.is_input(*register)) {
                 known.put(
                     *register,
                     Some(Constant::Numbers(NumberSet { from_caller: true, ..numbers.clone() })),
@@ -133,7 +132,7 @@ impl Facts {
     /// Returns the caller's facts after a call.
     pub(super) fn behind_call(&self, convention: &Convention) -> Facts {
         let mut known = self.clone();
-        known.registers.retain(|(register, _)| !convention.scratch.contains(register));
+        known.registers.retain(|(register, _)| !convention.clobbers(*register));
         // The callee owns its stack arguments.
         match known.register(convention.stack_pointer) {
             Some(&Constant::Frame(top)) => known.frame.retain(|word| word.offset > top),
@@ -146,7 +145,7 @@ impl Facts {
     /// Handles a tail call: the argument registers come from the caller from here on.
     pub(super) fn enter_by_jump(&mut self, convention: &Convention) {
         for (register, content) in &mut self.registers {
-            if let (Constant::Numbers(numbers), true) = (content, convention.arguments.contains(register)) {
+            if let (Constant::Numbers(numbers), true) = (content, convention.is_input(*register)) {
                 numbers.from_caller = true;
             }
         }

@@ -20,14 +20,12 @@ pub(super) mod readable;
 
 use std::ops::Range;
 
-use kelf::Machine;
-use kisa::{Address, BinaryOp, Effect, MemoryOperand, Reg, Value};
+use kisa::{Address, Addressing, BinaryOp, Effect, MemoryOperand, Reg, Value};
 
 use self::readable::{FunctionWord, How};
 use super::reachable::{Activity, Code};
 use super::run::ExitKind;
 use super::work::Work;
-use crate::abi::Convention;
 use crate::image::{Addr, MAX_BIAS, SMALL_BIAS};
 
 impl Code<'_> {
@@ -136,14 +134,14 @@ impl Code<'_> {
         let from_base = if address.base.is_some() { How::Indexed } else { how };
         self.note_named(at, address.displacement as u64, from_base);
         // The stack pointer never points to the global offset table.
-        if address.base.is_some_and(|base| base != self.isa.stack_pointer()) {
+        if address.base.is_some_and(|base| base != self.isa.convention().stack_pointer) {
             self.note_distance(at, address.displacement, how);
         }
     }
 
     /// Records a possible distance from the global offset table.
     fn note_distance(&mut self, at: Addr, distance: i64, how: How) {
-        if self.image.machine == Machine::I386 {
+        if self.image.machine.target().has_got_register {
             self.live.distances.push((distance, at, how));
         }
     }
@@ -159,8 +157,8 @@ impl Code<'_> {
     }
 
     /// Returns whether data addresses take several instructions, so that references to data are not recognised.
-    fn is_blind(&self) -> bool {
-        matches!(self.image.machine, Machine::Arm | Machine::Aarch64)
+    pub(super) fn is_blind(&self) -> bool {
+        self.isa.addressing() != Addressing::Whole
     }
 
     /// Makes the variable at an address readable by reachable code.
@@ -173,7 +171,6 @@ impl Code<'_> {
         if self.is_blind() {
             return self.take_pointers();
         }
-        let convention = Convention::of(self.image.machine);
         let before = self.work.len();
         let mut ranges = Vec::new();
         self.place_distances(&mut ranges);
@@ -195,7 +192,7 @@ impl Code<'_> {
             if !most.iter().any(|range| self.is_news(range)) {
                 continue; // no use of the address matters
             }
-            let uses = self.uses(at, register, convention);
+            let uses = self.uses(at, register);
             let accessed = uses.accesses.iter().map(|&(distance, width)| {
                 let start = self.image.wrap(address.0.wrapping_add_signed(distance));
                 start..start.saturating_add(width.into())
@@ -216,16 +213,16 @@ impl Code<'_> {
             self.live.registers.push((address, at, register));
         }
         for function in std::mem::take(&mut self.live.functions) {
-            self.follow_function(function, convention);
+            self.follow_function(function);
         }
         self.work.len() > before
     }
 
     /// Finds the calls of a function whose address an instruction reads from a constant word. If the address is only
     /// called, its callers are known.
-    fn follow_function(&mut self, function: FunctionWord, convention: &'static Convention) {
+    fn follow_function(&mut self, function: FunctionWord) {
         let FunctionWord { word, target, at, register } = function;
-        let uses = self.uses(at, register, convention);
+        let uses = self.uses(at, register);
         if uses.escapes || uses.indexed || !uses.accesses.is_empty() {
             return self.take_pointer(word, target);
         }

@@ -1,25 +1,26 @@
 //! Code that pointers in data and the unwind tables lead to.
 
-use kelf::Machine;
-
 use super::entry::Taken;
 use super::reachable::{Activity, Code};
 use super::run::ExitId;
 use crate::image::{Addr, Extent, caught_types, landing_pads};
+use kisa::Addressing;
 
 impl Code<'_> {
     /// Treats words of data in loaded objects that point to code as pointers to functions, except for jump tables and
     /// words that point into the middle of a function. Returns whether any is new.
     pub(super) fn take_pointers(&mut self) -> bool {
         let image = self.image;
+        let computes_distances = self.isa.addressing() == Addressing::Literals;
         let before = self.work.len();
         for (index, loaded) in image.objects.iter().enumerate() {
             if self.active[index] != Activity::Loaded {
                 continue;
             }
             self.active[index] = Activity::Counts;
-            // Position-independent ARM code refers to slots by distances from the table, which it may compute anywhere.
-            let slots = if image.machine == Machine::Arm { &loaded.slots[..] } else { &[] };
+            // Position-independent code with literals refers to slots by distances from the table, which it may compute
+            // anywhere.
+            let slots = if computes_distances { &loaded.slots[..] } else { &[] };
             for &(word, target) in loaded.code_pointers.iter().chain(slots) {
                 self.take_pointer(word, target);
             }
@@ -32,10 +33,10 @@ impl Code<'_> {
     pub(super) fn take_pointer(&mut self, word: Addr, target: Addr) {
         let middle = self.image.extent_around(target).is_some_and(|extent| extent.start != target);
         let function = !middle || self.image.is_function(target);
-        if !function && matches!(self.image.machine, Machine::I386 | Machine::X86_64) {
+        if !function && !self.is_blind() {
             return self.inner.push((word, target));
         }
-        if self.image.machine == Machine::Arm {
+        if self.image.machine.target().has_unwind_index {
             if !self.is_likely_pointer(word, target) {
                 return;
             }
@@ -76,7 +77,7 @@ impl Code<'_> {
         let before = self.work.len();
         let mut inner = std::mem::take(&mut self.inner);
         inner.retain(|&(word, target)| {
-            if self.image.machine == Machine::Arm {
+            if self.image.machine.target().has_unwind_index {
                 if self.is_likely_inner_pointer(target) {
                     self.take(target, Taken::Data(word));
                 }
@@ -125,7 +126,7 @@ impl Code<'_> {
     /// Returns the address of a landing pad of a reachable function. On ARM, the unwinder enters it in the function's
     /// instruction set, which addresses in its tables do not show.
     fn in_encoding_of(&self, extent: Extent, pad: Addr) -> [Option<Addr>; 2] {
-        if self.image.machine != Machine::Arm {
+        if !self.image.machine.target().has_encoding_bit {
             return [Some(pad), None];
         }
         let runs = |bit: u64| {

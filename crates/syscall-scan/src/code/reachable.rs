@@ -35,7 +35,7 @@ pub(super) enum Activity {
 pub struct Code<'a> {
     /// The program.
     pub image: &'a Image,
-    pub(super) isa: &'static dyn Isa,
+    pub(crate) isa: &'static dyn Isa,
     /// The instructions that enter the kernel, in order of discovery.
     pub sites: Vec<Addr>,
     pub(super) exits: Vec<Exit>,
@@ -90,11 +90,6 @@ impl Code<'_> {
     /// Returns the exit at an instruction.
     pub fn exit_at(&self, at: Addr) -> Option<ExitId> {
         self.marks.exit_at(at)
-    }
-
-    /// Returns the number of registers of the machine, see [`Isa::registers`].
-    pub fn registers(&self) -> usize {
-        self.isa.registers()
     }
 
     /// Returns the exits that lead to an address, except calls.

@@ -8,7 +8,6 @@ pub(super) mod candidates;
 
 use std::sync::{Arc, PoisonError};
 
-use kelf::Machine;
 use kisa::{Address, BinaryOp, Branch, BranchKind, Effect, Flow, MemoryOperand, Value};
 use rustc_hash::FxHashMap;
 
@@ -66,29 +65,20 @@ impl Code<'_> {
     ) {
         self.note_large_distance(at, next, effects);
         for effect in effects {
-            let (first, second) = match *effect {
-                Effect::Set { value, .. }
-                | Effect::MaybeSet { value, .. }
-                | Effect::SetSigned { value, .. }
-                | Effect::Store { value, .. } => (value, Value::Unknown),
-                Effect::Binary { op: BinaryOp::Add, left, right, .. } => (left, right),
-                // Other operations compute no address, only compare it, or have a known branch target.
-                Effect::Binary { .. }
-                | Effect::Compare { .. }
-                | Effect::CompareZero { .. }
-                | Effect::ClobberFlags
-                | Effect::Clobber(_)
-                | Effect::ClobberMemory
-                | Effect::ClobberRange(_)
-                | Effect::Escape(_)
-                | Effect::Swap(..)
-                | Effect::SystemCall { .. }
-                | Effect::Transfer(_)
-                | Effect::BranchIf(_)
-                | Effect::BranchIfCompared { .. }
-                | Effect::OnlyIf(_) => continue,
-            };
-            for value in [first, second] {
+            // Other effects compute no address, only compare it, or have a known branch target.
+            let added = matches!(effect, Effect::Binary { op: BinaryOp::Add, .. });
+            if !added
+                && !matches!(
+                    effect,
+                    Effect::Set { .. }
+                        | Effect::MaybeSet { .. }
+                        | Effect::SetSigned { .. }
+                        | Effect::Store { .. }
+                )
+            {
+                continue;
+            }
+            for value in effect.operands() {
                 match value {
                     // In a position-independent object, no constant is an address.
                     Value::Const(number) => {
@@ -107,7 +97,6 @@ impl Code<'_> {
                     }
                     _ => {}
                 }
-                let added = matches!(effect, Effect::Binary { .. });
                 if let (true, Some(distance)) = (self.taken.relative, distance(value, added)) {
                     self.taken.distances.push((at, distance));
                 }
@@ -148,10 +137,13 @@ impl Code<'_> {
 
     /// Returns whether an instruction may start at this address: not if it is known to be in the middle of one.
     pub fn is_instruction(&self, target: Addr) -> bool {
-        match self.image.machine {
-            Machine::I386 | Machine::X86_64 => {}
-            Machine::Arm => return self.may_be_arm_instruction(target),
-            Machine::Aarch64 => return true,
+        let machine = self.image.machine.target();
+        if machine.has_encoding_bit {
+            return self.may_be_arm_instruction(target);
+        }
+        // Aligned instructions do not overlap.
+        if machine.code_alignment > 1 {
+            return true;
         }
         let Some(Extent { start, end, .. }) = self.image.extent_around(target) else { return true };
         if start == target || self.length(target).is_some() {

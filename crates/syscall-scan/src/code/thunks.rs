@@ -15,7 +15,6 @@
 //! branch to the register's value, and a jump to the other kind as a return. The call at its beginning is treated in
 //! the same way, because compilers also emit thunks inline.
 
-use kelf::Machine;
 use kisa::{Branch, BranchKind, Effect, Encoding, Flow, Isa, Reg, Value};
 use memchr::memmem;
 use rustc_hash::FxHashMap;
@@ -42,7 +41,8 @@ pub(super) type Thunks = FxHashMap<Addr, Thunk>;
 /// Finds the thunks of a program.
 pub(super) fn find(image: &Image, isa: &dyn Isa) -> Thunks {
     let mut thunks = Thunks::default();
-    if !matches!(image.machine, Machine::I386 | Machine::X86_64) {
+    // Thunks replace a return address on the stack.
+    if isa.convention().link_register.is_some() {
         return thunks;
     }
     for range in image.code() {
@@ -71,7 +71,7 @@ fn thunk(image: &Image, isa: &dyn Isa, start: Addr) -> Option<Thunk> {
     }
     let mut effects = Vec::new();
     isa.effects(&changes, &mut effects);
-    let (stack, word) = (isa.stack_pointer(), image.machine.word_size());
+    let (stack, word) = (isa.convention().stack_pointer, image.machine.word_size());
     effects.iter().find_map(|effect| match *effect {
         Effect::Store { to, value: Value::Reg { reg, width }, .. }
             if to.base == Some(stack) && to.index.is_none() && to.displacement == 0 && width == word =>

@@ -14,7 +14,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::instructions::Reader;
 use super::reachable::Code;
 use super::run::{ExitId, ExitKind};
-use crate::abi::Convention;
 use crate::image::{Addr, landing_pads};
 
 /// Number of tracked registers.
@@ -72,11 +71,10 @@ type Registers = [Derivation; REGISTERS];
 
 impl Code<'_> {
     /// Returns the uses of the address that the instruction at `at` loads into a register.
-    pub(super) fn uses(&self, at: Addr, register: Reg, convention: &'static Convention) -> Uses {
+    pub(super) fn uses(&self, at: Addr, register: Reg) -> Uses {
         let mut walk = UseWalk {
             code: self,
             reader: self.reader(at),
-            convention,
             pads: self.image.extent_around(at).map(|e| landing_pads(self.image, e)).unwrap_or_default(),
             uses: Uses::default(),
             at,
@@ -102,7 +100,6 @@ impl Code<'_> {
 struct UseWalk<'w, 'c> {
     code: &'w Code<'c>,
     reader: Reader<'c>,
-    convention: &'static Convention,
     /// The landing pads at which the unwinder may enter the function, from any call.
     pads: Vec<Addr>,
     uses: Uses,
@@ -230,8 +227,7 @@ impl UseWalk<'_, '_> {
     /// Passes the possible argument and result registers to another function.
     fn pass_on(&mut self, registers: &Registers) {
         let through = self.branches_through;
-        let registers_seen = self.convention.scratch.iter().chain(self.convention.arguments);
-        for &register in registers_seen.filter(|&&register| Some(register) != through) {
+        for register in self.code.isa.convention().clobbered().filter(|&register| Some(register) != through) {
             self.escape(self.content(register, registers));
         }
     }

@@ -5,7 +5,6 @@ use kflow::{Transfer, apply};
 use kisa::{Address, BinaryOp, Condition, Effect, Reg, TEMPORARY, Value, low_mask, sign_extend};
 
 use super::known::{BranchFact, Constant, Facts, NumberSet};
-use crate::abi;
 use crate::image::{Addr, Image};
 use crate::values::Atom;
 
@@ -55,7 +54,7 @@ impl<'a> RunWalk<'a> {
 
     /// Returns the number of a system call, if it is a single number that does not depend on the caller.
     pub(super) fn call_number(&self) -> Option<u64> {
-        let register = abi::number_register(abi::abi(self.image.machine, false));
+        let register = kisa::isa(self.image.machine).convention().system_call.number;
         self.known.numbers_in(register).filter(|numbers| !numbers.from_caller)?.single()
     }
 

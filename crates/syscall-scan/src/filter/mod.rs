@@ -14,6 +14,7 @@ use std::str::FromStr;
 use kplan::{Abi, Arguments, Syscalls};
 pub use syscalls::Errno;
 
+use crate::abi::word_size;
 use crate::arguments::Prototype;
 
 /// A call that every process needs, even if its program does not make it: the process that installs the filter starts
@@ -111,7 +112,7 @@ impl Filter {
 
 impl Allowed {
     fn of(abi: Abi, prototype: Prototype, arguments: &Arguments) -> Allowed {
-        let word = if matches!(abi, Abi::I386 | Abi::Arm) { 32 } else { 64 };
+        let word = 8 * word_size(abi);
         let bits = arguments.values.keys().map(|&index| (index, prototype.bits(index.into())));
         Allowed { arguments: arguments.clone(), bits: bits.filter(|&(_, bits)| bits < word).collect() }
     }

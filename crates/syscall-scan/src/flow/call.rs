@@ -52,10 +52,9 @@ impl Flows<'_> {
         let popped = callee.map_or(Some(0), |callee| self.code.popped(callee));
         let image = self.code.image;
         let mut step = Step::new(image, &mut self.domain, state, at, stack_pointer, trust_frame);
-        let lost = self.convention.scratch.iter().filter(|reg| kept >> reg.0 & 1 == 0);
-        for &reg in lost {
+        for reg in self.convention.clobbered().filter(|reg| kept >> reg.0 & 1 == 0) {
             // Nothing reads the leftovers in other registers, which get a value id if something does.
-            match reg == self.convention.result {
+            match reg == self.convention.results[0] {
                 true => step.clobber(reg),
                 false => step.state.set_register(reg, ValueSet::Any),
             }
@@ -89,7 +88,7 @@ impl Flows<'_> {
     /// preserves. Compilers rely on the registers that such functions of the C library preserve (`__libc_do_syscall` of
     /// Thumb code).
     fn kept_by_gate(&self, callee: Addr) -> u64 {
-        if self.convention.link.is_none() {
+        if self.convention.link_register.is_none() {
             return 0; // Not functions on this machine.
         }
         let gate = self.code.straight_instructions(callee).unwrap_or_default();

@@ -42,7 +42,7 @@ impl Flows<'_> {
         let last = self.instructions(block.start, block.end).last()?;
         let kind = block.exit.map(|exit| self.code.exit(exit).kind);
         let is_call = matches!(kind, Some(ExitKind::Call(_) | ExitKind::IndirectCall));
-        if is_call && self.convention.scratch.contains(&register) {
+        if is_call && self.convention.clobbers(register) {
             return None;
         }
         let mut state = self.before(flow, last)?;

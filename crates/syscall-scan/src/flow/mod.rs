@@ -31,10 +31,10 @@ use std::rc::Rc;
 
 use kflow::values::{Comparison, Span};
 use kflow::{BlockIndex, Transfer, apply};
-use kisa::{Condition, Effect, Reg, TEMPORARY, Value};
+use kisa::{Condition, Convention, Effect, Reg, TEMPORARY, Value};
 use rustc_hash::FxHashMap;
 
-use crate::abi::{self, Convention};
+use crate::abi;
 use crate::code::{Code, ExitId, Facts, Function};
 use crate::image::Addr;
 use crate::values::{Atom, OriginId, ValueSet};
@@ -130,9 +130,9 @@ pub struct After {
 impl<'c> Flows<'c> {
     /// Creates an analysis without results.
     pub fn new(code: &'c Code<'c>) -> Flows<'c> {
-        let convention = Convention::of(code.image.machine);
+        let convention = code.isa.convention();
         let word = code.image.machine.word_size();
-        let mut domain = Domain::new(word, convention.stack_pointer, code.registers());
+        let mut domain = Domain::new(word, convention.stack_pointer, code.isa.registers());
         domain.global_offset_tables = code.global_offset_tables().map(|table| table.0).collect();
         domain.code = code.image.code().to_vec();
         Flows {
@@ -372,7 +372,7 @@ impl<'c> Flows<'c> {
         if let Some(number) = number {
             return abi::ends(abi, number.into());
         }
-        let numbers = state.register(abi::number_register(abi));
+        let numbers = state.register(abi::registers(abi).number);
         numbers.is_numbers() && numbers.elements().iter().all(|atom| abi::ends(abi, atom.offset))
     }
 }

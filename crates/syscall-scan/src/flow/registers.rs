@@ -6,10 +6,8 @@
 
 use std::collections::BTreeSet;
 
-use kelf::Machine;
-use kisa::{Address, Effect, Reg, Value};
+use kisa::{Address, Convention, Effect, Reg, Value};
 
-use crate::abi::Convention;
 use crate::code::{Block, Code, Constant, ExitKind, Facts, Function, NumberSet, Reader, RunWalk};
 use crate::image::Addr;
 
@@ -57,7 +55,7 @@ fn behind<'c>(
     let exit = block.exit.map(|exit| code.exit(exit));
     let kind = exit.map(|exit| exit.kind);
     if matches!(kind, Some(ExitKind::Call(_) | ExitKind::IndirectCall)) {
-        known.forget(convention.scratch.iter().fold(0, |scratch, reg| scratch | 1 << reg.0));
+        known.forget(convention.call_clobbered);
     }
     if let (Some(ExitKind::Call(callee)), Some(exit)) = (kind, exit) {
         known.forget(code.written_by_leaf(callee));
@@ -71,7 +69,7 @@ fn behind<'c>(
 /// Returns the register in which a function leaves its return address: position-independent i386 code reads the program
 /// counter in this way (`mov (%esp),%ebx; ret`).
 fn program_counter(code: &Code, convention: &Convention, function: Addr) -> Option<Reg> {
-    if code.image.machine != Machine::I386 {
+    if !code.image.machine.target().has_got_register {
         return None;
     }
     let instructions = code.straight_instructions(function).filter(|instructions| instructions.len() == 2)?;

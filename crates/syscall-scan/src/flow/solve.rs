@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use kelf::Machine;
 use kflow::values::Element;
 use kflow::{Analysis, BlockIndex, Cfg, Head};
 use kisa::{Effect, Reg, Value};
@@ -146,7 +145,7 @@ impl Flows<'_> {
             let kind = exit.filter(|exit| exit.at == at).map(|exit| exit.kind);
             match kind {
                 Some(ExitKind::Return) => {
-                    if self.convention.link.is_some() {
+                    if self.convention.link_register.is_some() {
                         self.apply(&mut state, at, effects, trust_frame);
                     }
                     balanced = self.is_at_return(&state);
@@ -226,8 +225,8 @@ fn note_target(state: &mut State, register: Reg, start: Addr) {
 /// that register (`jmp *%ebx`).
 fn registers_with_targets(code: &Code, function: &Function) -> Vec<Option<Reg>> {
     let mut held = vec![None; function.blocks.len()];
-    // On ARM, the register of a jump may also hold the instruction-set bit.
-    if code.image.machine == Machine::Arm {
+    // The register of a jump may also hold the instruction-set bit.
+    if code.image.machine.target().has_encoding_bit {
         return held;
     }
     let word = code.image.machine.word_size();

@@ -209,7 +209,7 @@ impl Look<'_> {
             return Ok(());
         }
         let abi = abi::abi(flows.code.image.machine, compat);
-        let registers = abi::argument_registers(abi);
+        let registers = abi::registers(abi).arguments;
         let given = registers.iter().position(|&register| {
             self.offsets(state.register(register)).any(|offset| self.touches(offset, i64::MAX))
         });
@@ -220,7 +220,7 @@ impl Look<'_> {
         }
         let numbers = match number {
             Some(number) => &ValueSet::number(number.into()),
-            None => state.register(abi::number_register(abi)),
+            None => state.register(abi::registers(abi).number),
         };
         let argument =
             |index: usize| registers.get(index).and_then(|&register| state.register(register).as_number());
@@ -261,7 +261,7 @@ impl Look<'_> {
 
     /// Handles a return, possibly with the pointer as the result.
     fn result(&mut self, flows: &mut Flows, at: Addr, state: &State) -> Result<(), Lost> {
-        let register = flows.convention.result;
+        let register = flows.convention.results[0];
         let result = state.register(register);
         let found = flows.domain.origins.add(Origin::Register(register));
         self.keeps_result |=
@@ -310,14 +310,14 @@ impl Look<'_> {
     /// that may be arguments.
     fn visible(&self, flows: &mut Flows, state: &State) -> Vec<(Origin, u64)> {
         let mut visible = Vec::new();
-        for &register in flows.convention.arguments {
+        for register in flows.convention.inputs() {
             let offsets = self.offsets(state.register(register));
             visible.extend(offsets.map(|offset| (Origin::Register(register), offset)));
         }
         let Some(top) = state.register(flows.convention.stack_pointer).single() else {
             return visible;
         };
-        let first = flows.convention.first_argument(self.word);
+        let first = if flows.convention.link_register.is_some() { 0 } else { u64::from(self.word) };
         let domain = &mut flows.domain;
         for index in 0..MAX_ARGUMENTS {
             let distance = first + index * u64::from(self.word);

@@ -313,7 +313,7 @@ impl<'f, 'c> Search<'f, 'c> {
                     self.in_variable(variable, bytes)?;
                 }
                 PassedOn::Result { call, offset } => {
-                    let slot = self.flows.convention.result.0;
+                    let slot = self.flows.convention.results[0].0;
                     let made = Origin::Made { at: call, slot };
                     let (made, _) = self.flows.domain.origins.add(made).ok_or(Lost(call))?;
                     let behind = self.behind(bytes, offset);

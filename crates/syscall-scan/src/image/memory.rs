@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 use super::bytes::number;
 use super::loaded::Loaded;
 use super::process::Asker;
-use super::ranges::{contains, is_code, normalize};
+use super::ranges::{contains, normalize};
 use super::segment::{Segment, bytes_at, bytes_in};
 use super::unwind::Extent;
 use crate::address::Addr;
@@ -96,15 +96,12 @@ impl Image {
 
     /// Returns the address of an instruction's first byte.
     pub fn first_byte(&self, instruction: Addr) -> Addr {
-        match self.machine {
-            Machine::Arm => Addr(instruction.0 & !1),
-            _ => instruction,
-        }
+        Addr(self.machine.first_byte(instruction.0))
     }
 
     /// Returns whether an instruction may be at this address.
     pub fn is_code(&self, address: Addr) -> bool {
-        is_code(self.machine, &self.code, address.0)
+        self.machine.is_aligned_code(address.0) && contains(&self.code, address.0, 1)
     }
 
     /// Returns whether the running program may write to this address.

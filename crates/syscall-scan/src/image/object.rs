@@ -13,11 +13,10 @@ use goblin::elf::program_header::{PF_W, PT_ARM_EXIDX, PT_GNU_RELRO, PT_LOAD, PT_
 use kelf::Machine;
 use kelf::reloc::DynamicReloc;
 
-use super::bytes::number;
 use super::dynamic::Dynamic;
 use super::dynsym::{DynamicSymbol, SymbolKind};
 use super::parts::{Parts, file_range, filled, identify};
-use super::ranges::{is_code, normalize};
+use super::ranges::{contains, normalize};
 use super::relocs::{self, Reloc};
 use super::segment::{Segment, bytes_at, bytes_in};
 use super::symbols::Symbols;
@@ -118,7 +117,7 @@ impl Object {
         let made_by_go = parts.is_made_by_go();
         let code = parts.code();
         let code_end = code.last().map_or(0, |range| range.end);
-        let unwound = of_type(PT_ARM_EXIDX).find(|_| parts.machine == Machine::Arm).map(|index| {
+        let unwound = of_type(PT_ARM_EXIDX).find(|_| parts.machine.target().has_unwind_index).map(|index| {
             exidx::read(bytes_in(&segments, &index), index.start, code_end, |address| {
                 bytes_at(&segments, address)
             })
@@ -173,7 +172,7 @@ impl Object {
 
     /// Returns whether code may be at this address.
     pub fn is_code(&self, address: u64) -> bool {
-        is_code(self.machine, &self.code, address)
+        self.machine.is_aligned_code(address) && contains(&self.code, address, 1)
     }
 
     /// Returns whether an address is in a segment, including its zeros.
@@ -225,20 +224,7 @@ impl Object {
 
     /// Returns whether any bytes of its code may be an instruction that enters the kernel, at any alignment.
     pub fn may_enter_kernel(&self) -> bool {
-        self.code.iter().any(|range| {
-            let bytes = bytes_in(&self.segments, range);
-            let mut pairs = bytes.windows(2);
-            match self.machine {
-                Machine::I386 | Machine::X86_64 => {
-                    pairs.any(|pair| matches!(pair, [0x0f, 0x05 | 0x34] | [0xcd, 0x80]))
-                }
-                // `svc` in Thumb code; in ARM code, most of its low byte is arbitrary.
-                Machine::Arm => pairs.any(|pair| pair[1] == 0xdf || pair[1] & 0x0f == 0x0f),
-                Machine::Aarch64 => {
-                    let mut words = bytes.chunks_exact(4).map(number);
-                    words.any(|word| word & 0xffe0_001f == 0xd400_0001)
-                }
-            }
-        })
+        let isa = kisa::isa(self.machine);
+        self.code.iter().any(|range| isa.may_enter_kernel(bytes_in(&self.segments, range)))
     }
 }

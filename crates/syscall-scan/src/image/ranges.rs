@@ -2,18 +2,6 @@
 
 use std::ops::Range;
 
-use kelf::Machine;
-
-/// Returns whether an instruction may be at an address, given the ranges of code.
-pub(super) fn is_code(machine: Machine, code: &[Range<u64>], address: u64) -> bool {
-    let aligned = match machine {
-        Machine::I386 | Machine::X86_64 => true,
-        Machine::Arm => address & 1 != 0 || address & 3 == 0,
-        Machine::Aarch64 => address & 3 == 0,
-    };
-    aligned && contains(code, address, 1)
-}
-
 /// Returns whether `size` bytes at an address are in one of the ranges, which are sorted.
 pub(super) fn contains(ranges: &[Range<u64>], address: u64, size: u64) -> bool {
     let next = ranges.partition_point(|range| range.start <= address);

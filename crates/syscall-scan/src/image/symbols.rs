@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use goblin::elf::section_header::{SHT_STRTAB, SHT_SYMTAB};
 use goblin::elf::sym::{STT_FUNC, STT_GNU_IFUNC, STT_NOTYPE};
-use kelf::Machine;
 
 use super::bytes::name;
 use super::dynamic::Dynamic;
@@ -90,9 +89,7 @@ fn table(parts: &Parts, code: &[Range<u64>]) -> Option<Vec<(bool, NamedFunction)
             let name = name(strings, symbol.st_name).filter(|name| !name.is_empty())?;
             let name = String::from_utf8_lossy(name).into_owned();
             let untyped = symbol.st_type() == STT_NOTYPE;
-            // `$a`, `$t.5`: mapping symbols mark the encoding of bytes, by the ELF supplements of ARM and AArch64.
-            let maps = untyped && name.starts_with('$');
-            if maps && matches!(parts.machine, Machine::Arm | Machine::Aarch64) {
+            if untyped && parts.machine.is_mapping_symbol(&name) {
                 return None;
             }
             Some((untyped, NamedFunction { start: Addr(symbol.st_value), size: symbol.st_size, name }))

@@ -121,7 +121,7 @@ fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &
         return false;
     };
     let value = written(load);
-    if !(0..4).filter_map(|number| isa.argument(number)).any(|reg| value == 1 << reg.0) {
+    if !isa.convention().arguments.iter().take(4).any(|reg| value == 1 << reg.0) {
         return false;
     }
     for pair in insns.windows(2) {
@@ -150,7 +150,7 @@ fn is_only_passed_on(isa: &dyn Rewritable, section: &kelf::Section<'_>, insns: &
 /// Whether the instructions before the last, a return, store its target on the stack. Compilers never do that: they pop
 /// everything they have pushed before they return.
 fn puts_return_address(isa: &dyn Rewritable, data: &[u8], insns: &[PlacedInsn]) -> bool {
-    let stack = isa.stack_pointer();
+    let stack = isa.convention().stack_pointer;
     let mut effects = Vec::new();
     for pair in insns.windows(2).rev() {
         if pair[0].insn.flow != Flow::Next || pair[0].end() != pair[1].offset {

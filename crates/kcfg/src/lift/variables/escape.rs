@@ -44,7 +44,7 @@ pub(super) fn accesses(graph: &Graph, node: NodeId, number: usize, reg: Reg) -> 
 /// Whether a store of the block makes its value accessible to other functions: anywhere but in the frame, or on the
 /// stack as an argument (`push`).
 pub(super) fn leaves_frame(graph: &Graph, node: NodeId, to: &Address, effects: &[Effect]) -> bool {
-    let stack = graph.isa().stack_pointer();
+    let stack = graph.isa().convention().stack_pointer;
     let pushes = effects.iter().any(|effect| match effect {
         Effect::Binary { dst, .. } | Effect::Set { dst, .. } => *dst == stack,
         _ => false,
@@ -56,7 +56,7 @@ pub(super) fn leaves_frame(graph: &Graph, node: NodeId, to: &Address, effects: &
 /// Whether the function of the block ever copies its stack pointer to the register.
 fn is_frame_pointer(graph: &Graph, node: NodeId, reg: Reg) -> bool {
     let Some(block) = graph.block(node) else { return true };
-    let stack = graph.isa().stack_pointer();
+    let stack = graph.isa().convention().stack_pointer;
     let copies = |effect: &Effect| match *effect {
         Effect::Set { dst, value: Value::Reg { reg: from, .. }, .. } => dst == reg && from == stack,
         _ => false,
@@ -123,7 +123,7 @@ impl Search<'_> {
     /// Continues after a block that ends with the address in the registers `held`.
     fn successors(&self, node: NodeId, held: u64, pending: &mut Vec<(NodeId, usize, u64)>) -> Option<()> {
         let graph = self.graph;
-        let kept = held & !self.isa.call_clobbered();
+        let kept = held & !self.isa.convention().call_clobbered;
         let mut go = |to: NodeId, held: u64| pending.push((to, 0, held));
         let end = &graph.block(node)?.end;
         match end {
@@ -160,7 +160,7 @@ impl Search<'_> {
     /// is not another function.
     fn jump(&self, node: NodeId, dest: &Dest, held: u64, go: &mut impl FnMut(NodeId, u64)) -> Option<()> {
         let graph = self.graph;
-        let leaves = held & !self.isa.call_clobbered() == 0;
+        let leaves = held & !self.isa.convention().call_clobbered == 0;
         let block = graph.resolve_node(dest.target).and_then(|to| Some((to, graph.block(to)?)));
         let Some((to, block)) = block else {
             // To hand-written code by name, or to an opaque part of the function.

@@ -20,8 +20,8 @@ pub(super) fn reg(number: R) -> Value {
 
 pub(super) const TEMPORARY_VALUE: Value = Value::Reg { reg: TEMPORARY, width: 4 };
 
-/// Returns the program counter as an instruction reads it.
-pub(super) fn program_counter(at: u32) -> u32 {
+/// Returns the program counter as the instruction at an address reads it.
+pub fn program_counter(at: u32) -> u32 {
     if at & 1 == 0 { at.wrapping_add(8) } else { (at & !1).wrapping_add(4) }
 }
 

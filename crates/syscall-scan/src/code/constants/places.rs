@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use kelf::Machine;
-use kisa::Reg;
+use kisa::{Addressing, Convention, Reg};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::abi::Convention;
 use crate::code::known::{BranchFact, Facts};
 use crate::code::run::{ExitId, RunId};
 use crate::image::{Addr, Image};
@@ -53,10 +51,13 @@ pub(super) struct Start {
 impl Constants {
     /// Creates empty facts. `None` for machines on which not every use of a function's address is recognised.
     pub(in crate::code) fn new(image: &Image) -> Option<Constants> {
-        let convention =
-            Some(Convention::of(image.machine)).filter(|convention| convention.link.is_none())?;
-        // i386 functions may pop their arguments, so that frames are unknown after calls.
-        let frame = (image.machine == Machine::X86_64).then_some(convention.stack_pointer);
+        let isa = kisa::isa(image.machine);
+        if isa.addressing() != Addressing::Whole {
+            return None;
+        }
+        let convention = isa.convention();
+        // Functions that may pop their arguments leave frames unknown.
+        let frame = (!convention.passes_on_stack).then_some(convention.stack_pointer);
         let nothing = Arc::new(Facts::nothing());
         Some(Constants {
             convention,

@@ -1,6 +1,6 @@
 //! The work that waits, with its conditions.
 
-use kelf::Machine;
+use kisa::Addressing;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::code::rules::{Rule, Rules};
@@ -30,7 +30,7 @@ pub(in crate::code) struct Deferred {
     pub(super) named: FxHashSet<&'static str>,
     /// The number of strings of the C library that have been processed.
     pub(super) strings: usize,
-    /// Whether the C library is glibc, on x86.
+    /// Whether the C library is glibc, and references to its strings are recognised.
     pub(super) is_gnu: bool,
     /// The optional features of the C library.
     pub(super) rules: Rules,
@@ -48,8 +48,8 @@ impl Deferred {
         let mut deferred =
             Deferred { entry: image.interpreter().map(|_| image.entry), ..Deferred::default() };
         let is_gnu = |loaded: &Loaded| loaded.functions_named(GNU).next().is_some();
-        let is_x86 = matches!(image.machine, Machine::I386 | Machine::X86_64);
-        if !is_x86 || !image.objects.iter().any(is_gnu) {
+        let sees_strings = kisa::isa(image.machine).addressing() == Addressing::Whole;
+        if !sees_strings || !image.objects.iter().any(is_gnu) {
             return deferred;
         }
         deferred.is_gnu = true;

@@ -2,7 +2,6 @@
 
 use kisa::{Address, BinaryOp, BranchKind, Effect, Flow, Insn, Reg, Value};
 
-use crate::abi::Convention;
 use crate::code::deferred::comparison::EntryComparison;
 use crate::code::reachable::Code;
 use crate::code::run::{ExitId, ExitKind, Returns};
@@ -14,10 +13,10 @@ impl Code<'_> {
     /// Returns whether an instruction writes to the final top of the stack, so that a following return jumps to the
     /// written address.
     pub(super) fn replaces_return_address(&self, effects: &[Effect]) -> bool {
-        if Convention::of(self.image.machine).link.is_some() {
+        if self.isa.convention().link_register.is_some() {
             return false;
         }
-        let stack = self.isa.stack_pointer();
+        let stack = self.isa.convention().stack_pointer;
         let moved = effects.iter().find_map(|effect| match *effect {
             Effect::Binary { op: BinaryOp::Sub, dst, right: Value::Const(bytes), .. } if dst == stack => {
                 Some(bytes as i64)
@@ -155,7 +154,7 @@ impl Code<'_> {
     /// Returns the number of bytes that a return pops in addition to the return address.
     fn popped_by_return(&self, effects: &[Effect]) -> u32 {
         let word = u64::from(self.image.machine.word_size());
-        if Convention::of(self.image.machine).link.is_some() {
+        if self.isa.convention().link_register.is_some() {
             return 0;
         }
         let moved = effects.iter().find_map(|effect| match *effect {

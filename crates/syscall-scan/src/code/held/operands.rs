@@ -1,7 +1,6 @@
 //! The possible numbers of operands, and the results of operations on them.
 
-use kelf::Machine;
-use kisa::{Address, BinaryOp, Value};
+use kisa::{Address, BinaryOp, Value, arm};
 
 use super::tracker::{Held, MAX_NUMBERS, keep_across_runs, numbers};
 use super::{FRAME, Made};
@@ -11,29 +10,29 @@ use crate::image::Addr;
 impl Code<'_> {
     /// Returns the kind of number that an operand reads.
     pub(super) fn made_by(&self, value: Value) -> Made {
-        match (self.image.machine, value) {
-            (_, Value::Address(_)) => Made::Address,
-            // No address fits into an instruction, and a number from a literal pool may be a distance; its use decides.
-            (Machine::Arm, _) => Made::Part,
+        match value {
+            Value::Address(_) => Made::Address,
+            // A number from a literal pool may be a distance; its use decides.
+            _ if self.uses_literals() => Made::Part,
             _ => Made::Number,
         }
     }
 
-    /// Returns whether an operation may complete an address: on ARM, `movt` and the addition of the program counter.
+    /// Returns whether an operation may complete an address: `movt` of ARM, the addition of the program counter, and any
+    /// operation on a page address.
     pub(super) fn made_from(&self, at: Addr, op: BinaryOp, left: Value, right: Value) -> Made {
         let is_counter = |value| self.is_counter(at, value);
-        match (self.image.machine, op, right) {
-            (Machine::Arm, BinaryOp::Or, Value::Const(number)) if number & 0xffff == 0 => Made::Number,
-            (Machine::Arm, BinaryOp::Add, _) if is_counter(left) || is_counter(right) => Made::Address,
-            (Machine::Arm, ..) => Made::Part,
-            _ => Made::Address,
+        match (op, right) {
+            _ if !self.uses_literals() => Made::Address,
+            (BinaryOp::Or, Value::Const(number)) if number & 0xffff == 0 => Made::Number,
+            (BinaryOp::Add, _) if is_counter(left) || is_counter(right) => Made::Address,
+            _ => Made::Part,
         }
     }
 
-    /// Returns whether a number is the program counter as an ARM instruction reads it.
+    /// Returns whether a number is the program counter as the instruction reads it.
     fn is_counter(&self, at: Addr, value: Value) -> bool {
-        let counter = if at.0 & 1 == 0 { at.0 + 8 } else { (at.0 & !1) + 4 };
-        self.image.machine == Machine::Arm && value == Value::Const(counter)
+        self.uses_literals() && value == Value::Const(arm::program_counter(at.0 as u32).into())
     }
 
     /// Returns the possible numbers of an operand, as far as is known.
@@ -60,7 +59,7 @@ impl Code<'_> {
                 from.iter().for_each(|&slot| self.read_slot(at, slot));
                 let loaded = from.into_iter().filter_map(|from| self.image.constant(Addr(from), width));
                 let mut loaded: Vec<u64> = loaded.collect();
-                if self.image.machine == Machine::Arm {
+                if self.uses_literals() {
                     loaded.iter_mut().for_each(keep_across_runs);
                 }
                 loaded

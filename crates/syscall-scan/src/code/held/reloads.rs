@@ -1,6 +1,5 @@
 //! Stores of page addresses to frames, and loads that may return them.
 
-use kelf::Machine;
 use kisa::Reg;
 
 use super::tracker::{Held, MAX_NUMBERS, Tracker, may_add, numbers};
@@ -11,8 +10,8 @@ use crate::image::Addr;
 impl Code<'_> {
     /// Stores a number in the frame. If it is the page part of an address, loads of the function may return it.
     pub(super) fn store_page(&mut self, at: Addr, number: u64) {
-        if self.image.machine == Machine::Arm {
-            return; // ARM addresses have no page part.
+        if self.uses_literals() {
+            return;
         }
         let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);
         let Some(tracker) = &mut self.tracker else { return };
@@ -40,7 +39,7 @@ impl Code<'_> {
 
     /// Loads a word from the frame.
     pub(super) fn load_page(&mut self, (at, next): (Addr, Addr), dst: Reg, holding: &mut Vec<Held>) {
-        if self.image.machine == Machine::Arm {
+        if self.uses_literals() {
             return;
         }
         let function = self.image.extent_around(at).map_or(Addr(0), |extent| extent.start);

@@ -2,12 +2,10 @@
 
 use std::ops::Range;
 
-use kelf::Machine;
-use kisa::Reg;
+use kisa::{Addressing, Reg};
 use rustc_hash::FxHashMap;
 
 use super::spills::Spills;
-use crate::abi::Convention;
 use crate::code::run::ExitId;
 use crate::image::{Addr, Image};
 
@@ -30,7 +28,6 @@ const SMALL: u64 = 1 << 32;
 
 /// The numbers that registers may hold at each place.
 pub(in crate::code) struct Tracker {
-    pub(super) convention: &'static Convention,
     /// The range of numbers that are tracked from run to run, because they may become addresses.
     pub(super) addresses: Range<u64>,
     /// The numbers that arrive on edges from other runs, by start of a run.
@@ -44,15 +41,15 @@ pub(in crate::code) struct Tracker {
 impl Tracker {
     /// Creates a tracker for a machine that needs it.
     pub(in crate::code) fn new(image: &Image) -> Option<Tracker> {
-        let convention =
-            Some(Convention::of(image.machine)).filter(|convention| convention.link.is_some())?;
         let (start, end) = image.memory();
-        // Position-independent ARM code reads distances from its pools, which may be any number. The C library in a
+        // Position-independent code reads distances from its pools, which may be any number. The C library in a
         // static program at a fixed address may be such code.
-        let distances = image.machine == Machine::Arm;
-        let addresses = if distances { LEAST_ADDRESS..u64::MAX } else { start & !0xfff..end };
+        let addresses = match kisa::isa(image.machine).addressing() {
+            Addressing::Whole => return None,
+            Addressing::Pages => start & !0xfff..end,
+            Addressing::Literals => LEAST_ADDRESS..u64::MAX,
+        };
         Some(Tracker {
-            convention,
             addresses,
             starts: FxHashMap::default(),
             exits: FxHashMap::default(),

@@ -1,6 +1,5 @@
 //! Records the addresses that instructions refer to.
 
-use kelf::Machine;
 use kisa::{Address, Effect, MemoryOperand, Value};
 use rustc_hash::FxHashSet;
 
@@ -43,7 +42,7 @@ impl<'a> Recorder<'a> {
     pub(in crate::code) fn new(image: &'a Image) -> Recorder<'a> {
         Recorder {
             image,
-            relative: image.machine == Machine::I386,
+            relative: image.machine.target().has_got_register,
             base: None,
             absolute: Vec::new(),
             limit: LEAST_LIMIT,
@@ -72,32 +71,13 @@ impl<'a> Recorder<'a> {
             }
         }
         for effect in effects {
-            match *effect {
-                Effect::Set { value, .. }
-                | Effect::MaybeSet { value, .. }
-                | Effect::SetSigned { value, .. }
-                | Effect::CompareZero { value, .. }
-                | Effect::Transfer(value) => self.value(at, value),
-                Effect::Binary { left, right, .. }
-                | Effect::Compare { left, right, .. }
-                | Effect::BranchIfCompared { left, right, .. } => {
-                    self.value(at, left);
-                    self.value(at, right);
-                }
-                Effect::Store { to, value, .. } => {
-                    self.address(at, &to, false);
-                    self.value(at, value);
-                }
-                Effect::ClobberRange(to) => self.address(at, &to, true),
-                Effect::ClobberFlags
-                | Effect::Clobber(_)
-                | Effect::ClobberMemory
-                | Effect::Escape(_)
-                | Effect::Swap(..)
-                | Effect::SystemCall { .. }
-                | Effect::BranchIf(_)
-                | Effect::OnlyIf(_) => {}
+            match effect {
+                Effect::Store { to, .. } => self.address(at, to, false),
+                Effect::ClobberRange(to) => self.address(at, to, true),
+                Effect::Escape(_) => continue,
+                _ => {}
             }
+            effect.operands().for_each(|value| self.value(at, value));
         }
     }
 

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use kelf::Machine;
 use rustc_hash::FxHashMap;
 
 use crate::image::{Addr, Image, Loaded, ObjectIndex};
@@ -25,7 +24,7 @@ pub(in crate::code) struct Candidates {
 impl Candidates {
     pub(in crate::code) fn new(image: &Image) -> Candidates {
         Candidates {
-            relative: image.machine == Machine::I386,
+            relative: image.machine.target().has_got_register,
             distances: Vec::new(),
             large: BTreeMap::new(),
             bases: image.objects.iter().map(Loaded::global_offset_table).collect(),

@@ -26,14 +26,13 @@ mod scan;
 use std::ops::Range;
 use std::sync::Arc;
 
-use kelf::Machine;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::bytes::number;
 use super::loaded::Loaded;
 use super::memory::{Image, NamedObjects, ObjectIndex};
 use super::process::{Bound, Member, MemberIndex, Process, Scopes};
-use super::ranges::{is_code, normalize};
+use super::ranges::{contains, normalize};
 use super::segment::{Segment, bytes_at, bytes_in};
 use super::{object, vsyscall};
 use crate::Error;
@@ -191,7 +190,7 @@ impl<'p> Linker<'p> {
     }
 
     fn is_code(&self, address: u64) -> bool {
-        is_code(self.process.members[0].object.machine, &self.code, address)
+        self.process.members[0].object.machine.is_aligned_code(address) && contains(&self.code, address, 1)
     }
 
     fn word(&self) -> u8 {
@@ -216,11 +215,11 @@ impl<'p> Linker<'p> {
         }
     }
 
-    /// Maps the vsyscall page, if this is an x86-64 process and some file refers to the page ([`vsyscall`]).
+    /// Maps the vsyscall page, if the kernel has one and some file refers to the page ([`vsyscall`]).
     fn map_vsyscall(&mut self) -> Option<Loaded> {
         let is_named = |segment: &Segment| vsyscall::is_named_in(&segment.bytes);
         let machine = self.process.members[0].object.machine;
-        if machine != Machine::X86_64 || !self.segments.iter().any(is_named) {
+        if !machine.target().programs.has_vsyscall || !self.segments.iter().any(is_named) {
             return None;
         }
         let object = vsyscall::object()?;

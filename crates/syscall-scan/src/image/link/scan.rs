@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use kelf::Machine;
-
 use super::{Linker, next_word};
 use crate::address::Addr;
 use crate::image::bytes::number;
@@ -53,7 +51,7 @@ impl Linker<'_> {
         let begins = |target: u64| match object.extents.around(Addr(target)) {
             Some(extent) => extent.start == Addr(target),
             // Parts of numbers resemble addresses of ARM code more often than those of Thumb code, which are odd.
-            None => word == 8 || object.machine == Machine::Arm && target & 1 != 0,
+            None => word == 8 || object.machine.target().has_encoding_bit && target & 1 != 0,
         };
         for (place, bytes) in (range.start..).zip(bytes.windows(word as usize)) {
             let target = number(bytes);
