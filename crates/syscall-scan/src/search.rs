@@ -39,13 +39,9 @@ impl Directories {
             return if listed.is_empty() { usual() } else { listed };
         }
         let mut directories = self.configured.clone();
-        for triplet in machine.target().programs.triplets {
-            directories.push(format!("/lib/{triplet}").into());
-            directories.push(format!("/usr/lib/{triplet}").into());
+        for name in library_names(machine) {
+            directories.extend([format!("/{name}").into(), format!("/usr/{name}").into()]);
         }
-        let bits = if machine.is_64() { "64" } else { "32" };
-        let usual = [format!("/lib{bits}"), format!("/usr/lib{bits}"), "/lib".into(), "/usr/lib".into()];
-        directories.extend(usual.map(PathBuf::from));
         directories
     }
 }
@@ -88,6 +84,13 @@ pub fn candidates(root: &Sysroot, directories: &Directories, name: &str, asking:
     found.iter().filter(|directory| directory.is_absolute()).map(|directory| directory.join(name)).collect()
 }
 
+/// Returns the names of the directories with a machine's libraries, in order.
+fn library_names(machine: Machine) -> impl Iterator<Item = String> {
+    let triplets = machine.target().programs.triplets.iter().map(|triplet| format!("lib/{triplet}"));
+    let bits = if machine.is_64() { "lib64" } else { "lib32" };
+    triplets.chain([bits.to_owned(), "lib".to_owned()])
+}
+
 /// Returns a path with the tokens of the dynamic linker replaced (`$ORIGIN`, `$LIB`, `$PLATFORM`), in every way that a
 /// system may replace them.
 fn expand(path: &str, origin: &Path, machine: Machine) -> Vec<PathBuf> {
@@ -99,10 +102,7 @@ fn expand(path: &str, origin: &Path, machine: Machine) -> Vec<PathBuf> {
     if replace(&path, "LIB", "") == path {
         return vec![path.into()];
     }
-    let bits = if machine.is_64() { "lib64" } else { "lib32" };
-    let triplets = machine.target().programs.triplets.iter().map(|triplet| format!("lib/{triplet}"));
-    let names = triplets.chain([bits.to_owned(), "lib".to_owned()]);
-    names.map(|name| replace(&path, "LIB", &name).into()).collect()
+    library_names(machine).map(|name| replace(&path, "LIB", &name).into()).collect()
 }
 
 /// Reads a file and the files that it includes, each once.

@@ -223,8 +223,8 @@ fn resolve(flows: &Flows, at: Addr, target: &ValueSet, state: Option<&State>) ->
 }
 
 /// Returns the entries of a jump table of unknown size, as long as they lead to instructions of the jump's own
-/// function. `None` if the extent of the function is unknown. On machines where few extents are known, entries that lead to
-/// any code count instead.
+/// function. `None` if the extent of the function is unknown. On machines where few extents are known, entries
+/// that lead to any code count instead.
 fn unbounded(
     code: &Code,
     at: Addr,

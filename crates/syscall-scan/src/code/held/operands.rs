@@ -18,8 +18,8 @@ impl Code<'_> {
         }
     }
 
-    /// Returns whether an operation may complete an address: `movt` of ARM, the addition of the program counter, and any
-    /// operation on a page address.
+    /// Returns whether an operation may complete an address: `movt` of ARM, the addition of the program counter, and
+    /// any operation on a page address.
     pub(super) fn made_from(&self, at: Addr, op: BinaryOp, left: Value, right: Value) -> Made {
         let is_counter = |value| self.is_counter(at, value);
         match (op, right) {
