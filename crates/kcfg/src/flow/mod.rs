@@ -106,7 +106,7 @@ impl<'g> GraphProgram<'g> {
             registers: isa.registers(),
             stack_pointer: convention.stack_pointer,
             link: convention.link_register,
-            convention: self.callers_clean_up().then(|| Convention {
+            convention: self.callers_clean_up().then_some(Convention {
                 changed: convention.call_clobbered,
                 results: convention.results,
                 returned: convention.returned,

@@ -17,7 +17,7 @@ pub(super) static CONVENTION: Convention = Convention {
     stack_pointer: SP,
     link_register: Some(LR),
     // `x0` to `x18` and the link register. `x18`, the platform register, is not preserved on Linux.
-    call_clobbered: (1 << 19) - 1 | set(&[LR]),
+    call_clobbered: ((1 << 19) - 1) | set(&[LR]),
     arguments: &[X0, Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(6), Reg(7)],
     other_inputs: &[X8],
     passes_on_stack: false,
