@@ -71,8 +71,6 @@ pub(crate) const fn set(registers: &[Reg]) -> u64 {
 mod tests {
     use kelf::Machine;
 
-    use super::*;
-
     #[test]
     fn calls_keep_the_stack_pointer_and_change_results() {
         for machine in Machine::ALL {
