@@ -80,7 +80,7 @@ pub fn decide(graph: &mut Graph, wishes: &Wishes<'_>) -> Result<Params, Failure>
     }
     graph.roots.retain(|root| !gone.contains(&root.node));
     for node in gone {
-        graph.nodes[node.get()].live = false;
+        graph.nodes[node].live = false;
     }
     kopt::reach::run(graph);
     let changes = Changes::of(graph);
@@ -256,7 +256,7 @@ impl Fixer<'_> {
 
     fn symbol_at(&self, (node, offset): (NodeId, u32)) -> Option<&Symbol> {
         let symbol = self.changes.names().symbol(node, offset)?;
-        Some(&self.graph.symbols[symbol.get()])
+        Some(&self.graph.symbols[symbol])
     }
 }
 

@@ -7,7 +7,6 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-use fixedbitset::FixedBitSet;
 use frozen_pack::bench;
 use frozen_pack::codec::format::{MAGIC, Packed};
 use frozen_pack::codec::pack::{Piece, pack};
@@ -18,6 +17,7 @@ use frozen_pack::plan::table::Summary;
 use frozen_pack::plan::{self, Plan, kernel, why};
 use frozen_pack::show::{self, Shown};
 use kcfg::graph::Graph;
+use kcfg::index::NodeSet;
 use kcli::{
     Failure, Output, Progress, human, is_piped_stdin, read_input, read_input_if, read_piped_plan, read_plan,
 };
@@ -144,14 +144,14 @@ fn plan_of<'g>(
     vmlinux: &Path,
     wishes: &Wishes<'_>,
 ) -> Result<Plan<'g>, Failure> {
-    let named = |symbols: &[String]| -> Result<FixedBitSet, Failure> {
-        let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
+    let named = |symbols: &[String]| -> Result<NodeSet, Failure> {
+        let mut nodes = NodeSet::with_capacity(graph.nodes.len());
         for symbol in symbols {
             let found = plan::nodes_of(graph, symbol);
             if found.is_empty() {
                 return Err(no_symbol(vmlinux, symbol));
             }
-            nodes.extend(found.into_iter().map(|node| node.get()));
+            nodes.extend(found);
         }
         Ok(nodes)
     };
@@ -176,7 +176,7 @@ fn plan_of<'g>(
             ));
         }
     };
-    let mut at_boot = FixedBitSet::new();
+    let mut at_boot = NodeSet::default();
     let cold = match wishes.after_boot {
         None => ever,
         Some(path) => {

@@ -200,15 +200,15 @@ impl Names {
     /// Collects the names of a graph.
     pub fn of(graph: &Graph) -> Names {
         let mut by_place: FxHashMap<(NodeId, u32), SymbolId> = FxHashMap::default();
-        for (i, symbol) in graph.symbols.iter().enumerate() {
+        for (id, symbol) in graph.symbols.iter_enumerated() {
             if let SymbolPlace::Node(node, offset) = symbol.place
                 && !matches!(symbol.kind, STT_SECTION | STT_FILE)
                 && !symbol.name.is_empty()
             {
                 // An empty variable may be directly before another one.
-                let first = by_place.entry((node, offset)).or_insert(SymbolId::from(i));
-                if graph.symbols[first.get()].size == 0 && symbol.size > 0 {
-                    *first = SymbolId::from(i);
+                let first = by_place.entry((node, offset)).or_insert(id);
+                if graph.symbols[*first].size == 0 && symbol.size > 0 {
+                    *first = id;
                 }
             }
         }
@@ -227,7 +227,7 @@ impl Names {
         });
         let name = match (resolved, reference.target) {
             (Some((node, offset)), _) => self.name(graph, node, offset),
-            (None, Target::Symbol(symbol)) => graph.symbols[symbol.get()].name.clone(),
+            (None, Target::Symbol(symbol)) => graph.symbols[symbol].name.clone(),
             (None, Target::Node(node)) => graph.name_of(node),
         };
         Place { name, node: resolved }
@@ -236,7 +236,7 @@ impl Names {
     /// Returns the name of a place: its symbol, or its node with an offset.
     pub fn name(&self, graph: &Graph, node: NodeId, offset: u32) -> String {
         match (self.symbol(node, offset), offset) {
-            (Some(symbol), _) => graph.symbols[symbol.get()].name.clone(),
+            (Some(symbol), _) => graph.symbols[symbol].name.clone(),
             (None, 0) => graph.name_of(node),
             (None, _) => format!("{}+{offset:#x}", graph.name_of(node)),
         }

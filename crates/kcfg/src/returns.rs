@@ -13,14 +13,14 @@ blocks of its function may therefore return.
 
 use std::num::NonZeroU32;
 
-use fixedbitset::FixedBitSet;
+use typed_index_collections::ti_vec;
 
 use crate::graph::{Graph, NodeKind, Ref, Role, SiteIndex, Target, Terminator, for_each_successor};
-use crate::index::{FunctionId, NodeId};
+use crate::index::{FunctionId, FunctionSet, NodeId, NodeMap, NodeSet};
 
 /// The blocks from which control may return to the caller.
 pub struct Returns {
-    may_return: FixedBitSet,
+    may_return: NodeSet,
 }
 
 impl Returns {
@@ -31,7 +31,7 @@ impl Returns {
 
     /// Whether a call of the target may return. A call to code outside of the graph may.
     pub fn target(&self, graph: &Graph, target: Target) -> bool {
-        graph.resolve_node(target).is_none_or(|node| self.may_return.contains(node.get()))
+        graph.resolve_node(target).is_none_or(|node| self.may_return.contains(node))
     }
 }
 
@@ -44,52 +44,52 @@ struct Dependent {
 
 /// For each node, a linked list of the blocks whose result depends on it, as indices of the next elements.
 struct Dependents {
-    first: Vec<Option<NonZeroU32>>,
+    first: NodeMap<Option<NonZeroU32>>,
     /// Element number 1 is the first.
     all: Vec<(Dependent, Option<NonZeroU32>)>,
 }
 
 impl Dependents {
     fn add(&mut self, node: NodeId, dependent: Dependent) {
-        let first = &mut self.first[node.get()];
+        let first = &mut self.first[node];
         self.all.push((dependent, *first));
         *first = NonZeroU32::new(self.all.len() as u32);
     }
 
     /// Removes one of the dependents of a node.
     fn take(&mut self, node: NodeId) -> Option<Dependent> {
-        let number = self.first[node.get()]?;
+        let number = self.first[node]?;
         let (dependent, next) = self.all[number.get() as usize - 1];
-        self.first[node.get()] = next;
+        self.first[node] = next;
         Some(dependent)
     }
 }
 
 struct Solver<'g> {
     graph: &'g Graph,
-    may_return: FixedBitSet,
+    may_return: NodeSet,
     worklist: Vec<NodeId>,
     dependents: Dependents,
     /// Labels whose address is taken, each with every function that may continue there, sorted.
     labels: Vec<(NodeId, FunctionId)>,
-    is_label: FixedBitSet,
+    is_label: NodeSet,
     /// Functions whose blocks are all marked.
-    all_marked: FixedBitSet,
+    all_marked: FunctionSet,
 }
 
 impl<'g> Solver<'g> {
     fn new(graph: &'g Graph, sites: &SiteIndex) -> Solver<'g> {
         let labels = labels(graph);
-        let mut is_label = FixedBitSet::with_capacity(graph.nodes.len());
-        is_label.extend(labels.iter().map(|(label, _)| label.get()));
+        let mut is_label = NodeSet::with_capacity(graph.nodes.len());
+        is_label.extend(labels.iter().map(|&(label, _)| label));
         let mut solver = Solver {
             graph,
-            may_return: FixedBitSet::with_capacity(graph.nodes.len()),
+            may_return: NodeSet::with_capacity(graph.nodes.len()),
             worklist: Vec::new(),
-            dependents: Dependents { first: vec![None; graph.nodes.len()], all: Vec::new() },
+            dependents: Dependents { first: ti_vec![None; graph.nodes.len()], all: Vec::new() },
             labels,
             is_label,
-            all_marked: FixedBitSet::with_capacity(graph.functions.len()),
+            all_marked: FunctionSet::with_capacity(graph.functions.len()),
         };
         for node in graph.node_ids() {
             match &graph.node(node).kind {
@@ -152,7 +152,7 @@ impl<'g> Solver<'g> {
     }
 
     fn mark(&mut self, node: NodeId) {
-        if !self.may_return.put(node.get()) {
+        if !self.may_return.put(node) {
             self.worklist.push(node);
         }
     }
@@ -161,10 +161,10 @@ impl<'g> Solver<'g> {
         while let Some(node) = self.worklist.pop() {
             self.mark_functions_of_label(node);
             while let Some(dependent) = self.dependents.take(node) {
-                if self.may_return.contains(dependent.block.get()) {
+                if self.may_return.contains(dependent.block) {
                     continue;
                 }
-                match self.may_return.contains(dependent.other.get()) {
+                match self.may_return.contains(dependent.other) {
                     true => self.mark(dependent.block),
                     // It waits for the other node.
                     false => self.dependents.add(dependent.other, dependent),
@@ -176,7 +176,7 @@ impl<'g> Solver<'g> {
 
     /// If the address of a block that may return is taken, marks the functions that may continue there.
     fn mark_functions_of_label(&mut self, node: NodeId) {
-        if !self.is_label.contains(node.get()) {
+        if !self.is_label.contains(node) {
             return;
         }
         let first = self.labels.partition_point(|(label, _)| *label < node);
@@ -185,7 +185,7 @@ impl<'g> Solver<'g> {
             if label != node {
                 break;
             }
-            if !self.all_marked.put(function.get()) {
+            if !self.all_marked.put(function) {
                 self.graph.function(function).blocks.iter().for_each(|&block| self.mark(block));
             }
         }

@@ -8,6 +8,7 @@ A serialized [`Summary`] is the output of `kcfg --summary --json`; [`Summary::gr
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use typed_index_collections::ti_vec;
 
 use crate::edges::{Destination, Edge, EdgeKind, Edges};
 use crate::graph::{Graph, NodeKind, Terminator};
@@ -65,7 +66,7 @@ impl Summary {
             jump_tables: graph.tables.len(),
             ..Summary::default()
         };
-        let mut taken = vec![false; graph.nodes.len()];
+        let mut taken = ti_vec![false; graph.nodes.len()];
         for node in graph.node_ids() {
             summary.count_node(graph, node);
             edges.for_each(node, |Edge { kind, to }| {
@@ -73,13 +74,13 @@ impl Summary {
                 match to {
                     Destination::Unknown => summary.edges_to_unknown += 1,
                     Destination::Outside(_) => summary.edges_to_outside += 1,
-                    Destination::Node(to) if kind == EdgeKind::Data => taken[to.get()] = true,
+                    Destination::Node(to) if kind == EdgeKind::Data => taken[to] = true,
                     Destination::Node(_) => {}
                 }
             });
         }
         let entries = graph.functions.iter().map(|function| function.entry());
-        summary.address_taken = entries.filter(|entry| taken[entry.get()]).count();
+        summary.address_taken = entries.filter(|entry| taken[*entry]).count();
         for root in &graph.roots {
             *summary.roots.entry(root.reason).or_default() += 1;
         }

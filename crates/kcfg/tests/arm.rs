@@ -274,7 +274,7 @@ fn a_literal_that_is_too_far_is_copied_behind_its_load() {
     let dir = Dir::new();
     let mut graph = lift(&[assemble(&dir, "literals", LITERALS)]);
     let old = literals(&graph);
-    let text = graph.sections[graph.node(old[0]).section.get()].clone();
+    let text = graph.sections[graph.node(old[0]).section].clone();
     let mut editor = Editor::new(&mut graph, "test");
     let elsewhere = editor.add_section(text);
     editor.place(&old[..2], elsewhere);

@@ -9,7 +9,7 @@ use common::{Dir, assemble, lift, lift_reachable};
 use goblin::elf::reloc::{R_ARM_CALL, R_ARM_THM_PC22};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Editor, Graph, Section};
-use kcfg::index::NodeId;
+use kcfg::index::{FunctionId, NodeId};
 use kcfg::lower::{Relax, bring_near, lower};
 use kisa::Encoding;
 
@@ -173,13 +173,13 @@ fn a_block_is_split_for_a_literal_that_fits_nowhere_else() {
     let dir = Dir::new();
     let mut graph = lift(&[literal_in_front(&dir, 10, 400)]);
     assert_eq!(opaque(&graph), []);
-    let blocks = graph.functions[0].blocks.clone();
+    let blocks = graph.functions[FunctionId(0)].blocks.clone();
     move_away(&mut graph, &blocks[1..]);
     assert!(lower(&graph, Relax::Shortest).is_err(), "the literal is in another section");
     bring_near(&mut graph);
     graph.verify().unwrap();
     lower(&graph, Relax::Shortest).unwrap();
-    assert_eq!(graph.functions[0].blocks.len(), blocks.len() + 1);
+    assert_eq!(graph.functions[FunctionId(0)].blocks.len(), blocks.len() + 1);
 }
 
 /// Another block without a fall-through precedes the block: no jump is needed.
@@ -190,11 +190,11 @@ fn a_literal_is_put_in_front_where_control_does_not_go_on() {
          .rept 400\nadd.w r0, r0, #1\n.endr\nbx lr";
     let mut graph = lift(&[functions(&dir, &[("f", Encoding::Thumb, body)])]);
     assert_eq!(opaque(&graph), []);
-    let blocks = graph.functions[0].blocks.clone();
+    let blocks = graph.functions[FunctionId(0)].blocks.clone();
     move_away(&mut graph, &blocks[2..]);
     bring_near(&mut graph);
     lower(&graph, Relax::Shortest).unwrap();
-    assert_eq!(graph.functions[0].blocks.len(), blocks.len(), "no block is split");
+    assert_eq!(graph.functions[FunctionId(0)].blocks.len(), blocks.len(), "no block is split");
     let cold = graph.sections.iter().find(|section| section.nodes.contains(&blocks[2])).unwrap();
     assert_eq!(cold.nodes.len(), 3);
     assert!(graph.is_among_code(cold.nodes[1]), "the literal lies between the blocks");
@@ -211,8 +211,13 @@ fn code_is_aligned_for_its_encoding() {
             ("main", Encoding::Main, "cmp r0, #0\nbeq 1f\nmov r0, #1\n1: bx lr"),
         ],
     )]);
-    let (thumb, main) = (entry(graph, "thumb"), graph.functions[1].blocks.clone());
-    let odd = graph.functions[0].blocks.iter().copied().find(|&block| graph.node(block).size == 2).unwrap();
+    let (thumb, main) = (entry(graph, "thumb"), graph.functions[FunctionId(1)].blocks.clone());
+    let odd = graph.functions[FunctionId(0)]
+        .blocks
+        .iter()
+        .copied()
+        .find(|&block| graph.node(block).size == 2)
+        .unwrap();
     assert_ne!(odd, main[0]);
     move_away(graph, &[thumb, odd, main[2], main[1]]);
     let lowered = lower(graph, Relax::Shortest).unwrap();

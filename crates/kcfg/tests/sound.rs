@@ -231,7 +231,7 @@ fn data_that_was_cut_is_not_cut_again() {
     let mut graph = lifter.graph().unwrap();
     assert!(lifter.refine(&mut graph), "nothing was cut");
     assert!(!lifter.refine(&mut graph));
-    let glued = graph.nodes.iter().position(|node| node.glued_to.is_some()).expect("an end-of-stack pointer");
+    let glued = graph.nodes.position(|node| node.glued_to.is_some()).expect("an end-of-stack pointer");
     graph.nodes[glued].glued_to = None;
     assert!(lifter.refine(&mut graph), "a lost glue is not found");
     assert!(graph.nodes[glued].glued_to.is_some());

@@ -116,11 +116,11 @@ const CASES: &[Case] = &[
     (
         |graph| {
             let section = data(graph, "counter").section;
-            graph.sections[section.get()].group = Some(SymbolId(90));
+            graph.sections[section].group = Some(SymbolId(90));
         },
         ".data: group of symbol 90, of ",
     ),
-    (|graph| graph.tables[0].chunk = NodeId(90), "a jump table: in node 90, of "),
+    (|graph| graph.tables[TableId(0)].chunk = NodeId(90), "a jump table: in node 90, of "),
     (
         |graph| graph.roots.push(Root { node: NodeId(90), range: 0..1, reason: RootReason::Kept }),
         "a root: is node 90, of ",
@@ -206,8 +206,8 @@ const CASES: &[Case] = &[
         "f+0x8: no function lists it",
     ),
     // Jump tables consist of slots.
-    (|graph| graph.tables[0].range.end += 4, ".rodata: jump table 0 at 0..12 is not made of slots"),
-    (|graph| graph.tables[0].range = 0..0, ".rodata: jump table 0 at 0..0 is not made of slots"),
+    (|graph| graph.tables[TableId(0)].range.end += 4, ".rodata: jump table 0 at 0..12 is not made of slots"),
+    (|graph| graph.tables[TableId(0)].range = 0..0, ".rodata: jump table 0 at 0..0 is not made of slots"),
     (
         |graph| reference(graph, "pointer").role = Role::Slot(TableId(0)),
         ".data+0x4: the reference at 0 is not a slot of its table",
@@ -266,7 +266,7 @@ const CASES: &[Case] = &[
         |graph| {
             let node = blocks(graph, "alone")[0];
             graph.roots.push(Root { node, range: 0..1, reason: RootReason::Kept });
-            graph.nodes[node.get()].live = false;
+            graph.nodes[node].live = false;
         },
         "alone: removed, although it is a root (Kept)",
     ),
@@ -274,7 +274,7 @@ const CASES: &[Case] = &[
 
 fn block<'g>(graph: &'g mut Graph, function: &str, number: usize) -> &'g mut Node {
     let id = blocks(graph, function)[number];
-    &mut graph.nodes[id.get()]
+    &mut graph.nodes[id]
 }
 
 fn end(graph: &mut Graph, function: &str, number: usize, end: Terminator) {
@@ -296,7 +296,7 @@ fn function<'g>(graph: &'g mut Graph, name: &str) -> &'g mut Vec<NodeId> {
 
 fn section_of(graph: &mut Graph, node: NodeId) -> &mut Vec<NodeId> {
     let section = graph.node(node).section;
-    &mut graph.sections[section.get()].nodes
+    &mut graph.sections[section].nodes
 }
 
 fn data<'g>(graph: &'g Graph, symbol: &str) -> &'g Node {
@@ -305,7 +305,7 @@ fn data<'g>(graph: &'g Graph, symbol: &str) -> &'g Node {
 
 fn data_mut<'g>(graph: &'g mut Graph, symbol: &str) -> &'g mut Node {
     let (node, _) = place(graph, symbol);
-    &mut graph.nodes[node.get()]
+    &mut graph.nodes[node]
 }
 
 fn reference<'g>(graph: &'g mut Graph, symbol: &str) -> &'g mut Ref {
@@ -367,9 +367,9 @@ fn what_was_removed_may_be_anything() {
     // A table without its jump leads to code that is removed as well.
     let main = blocks(&graph, "main");
     let Terminator::Switch(table) = graph.block(main[2]).unwrap().end else { panic!() };
-    main.iter().for_each(|node| graph.nodes[node.get()].live = false);
+    main.iter().for_each(|node| graph.nodes[*node].live = false);
     let keys = entry(&graph, "__jump_table");
-    graph.nodes[keys.get()].live = false;
+    graph.nodes[keys].live = false;
     // The counters of removed blocks are removed.
     let zeros = symbol_id(&graph, "zeros");
     count(&mut graph, zeros, main[0]);
@@ -377,6 +377,6 @@ fn what_was_removed_may_be_anything() {
     assert!(graph.slots(table).iter().all(|slot| matches!(slot.target, Target::Node(_))));
     graph.verify().unwrap();
     let zeros = data(&graph, "zeros");
-    assert_eq!(graph.sections[zeros.section.get()].kind, SHT_NOBITS);
+    assert_eq!(graph.sections[zeros.section].kind, SHT_NOBITS);
     assert_eq!(zeros.size, 8);
 }

@@ -21,6 +21,12 @@ macro_rules! index {
                 $name(u32::try_from(index).expect("more than 4 billion entries"))
             }
         }
+
+        impl From<$name> for usize {
+            fn from(index: $name) -> usize {
+                index.get()
+            }
+        }
     };
 }
 

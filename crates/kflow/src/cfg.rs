@@ -17,6 +17,12 @@ impl From<usize> for BlockIndex {
     }
 }
 
+impl From<BlockIndex> for usize {
+    fn from(index: BlockIndex) -> usize {
+        index.get()
+    }
+}
+
 /// A control-flow graph, for example of a function.
 pub trait Cfg {
     /// Returns the number of blocks; at least one.

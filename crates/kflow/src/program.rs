@@ -35,6 +35,12 @@ impl From<usize> for FunctionIndex {
     }
 }
 
+impl From<FunctionIndex> for usize {
+    fn from(index: FunctionIndex) -> usize {
+        index.get()
+    }
+}
+
 /// A program: functions made of blocks, which are numbered across the program.
 pub trait Program: Sync {
     /// Returns the number of blocks.

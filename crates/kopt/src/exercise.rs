@@ -15,10 +15,9 @@ is not moved. Nothing is overwritten in position-independent functions, or betwe
 
 mod overwrite;
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::SHT_PROGBITS;
 use kcfg::graph::{Contents, Editor, Graph, Section, Target, Terminator};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, FunctionSet};
 use kisa::Inst;
 
 use crate::instrument;
@@ -51,19 +50,15 @@ impl Pass for Exercise {
         let early = instrument::early_code(graph);
         report.count("blocks split", split_blocks(graph));
         overwrite::overwrite(graph, &mut report);
-        let functions: Vec<FunctionId> = (0..graph.functions.len())
-            .map(FunctionId::from)
-            .filter(|&id| can_begin_otherwise(graph, id))
-            .collect();
+        let functions: Vec<FunctionId> =
+            graph.functions.keys().filter(|&id| can_begin_otherwise(graph, id)).collect();
         let mut excluded = early;
         excluded.union_with(&glued_functions(graph));
         let bound = near::bound(graph);
-        excluded.extend(
-            bound.ones().filter_map(|node| graph.function_of(NodeId::from(node))).map(FunctionId::get),
-        );
+        excluded.extend(bound.iter().filter_map(|node| graph.function_of(node)));
         let (moving, staying): (Vec<_>, Vec<_>) = functions
             .into_iter()
-            .partition(|&id| id.get() % EVERY == 0 && !excluded.contains(id.get()) && can_move(graph, id));
+            .partition(|&id| id.get() % EVERY == 0 && !excluded.contains(id) && can_move(graph, id));
         report.count("blocks added", (moving.len() + staying.len()) as u64);
         report.count("functions moved", moving.len() as u64);
         add_blocks(graph, &moving, &staying);
@@ -103,13 +98,13 @@ pub(crate) fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
 }
 
 /// The functions that are glued to other code, as a set of bits.
-fn glued_functions(graph: &Graph) -> FixedBitSet {
-    let mut glued = FixedBitSet::with_capacity(graph.functions.len());
+fn glued_functions(graph: &Graph) -> FunctionSet {
+    let mut glued = FunctionSet::with_capacity(graph.functions.len());
     for id in graph.node_ids() {
         let Some(before) = graph.node(id).glued_to else { continue };
         let (before, own) = (graph.function_of(before), graph.function_of(id));
         if before != own {
-            glued.extend([before, own].into_iter().flatten().map(FunctionId::get));
+            glued.extend([before, own].into_iter().flatten());
         }
     }
     glued
@@ -120,7 +115,7 @@ fn glued_functions(graph: &Graph) -> FixedBitSet {
 fn can_move(graph: &Graph, id: FunctionId) -> bool {
     let function = graph.function(id);
     let section = graph.node(function.entry()).section;
-    graph.sections[section.get()].group.is_none()
+    graph.sections[section].group.is_none()
         && function
             .blocks
             .iter()
@@ -166,7 +161,7 @@ fn move_functions(graph: &mut Graph, functions: &[FunctionId]) {
         // The literals of a function may be elsewhere.
         let old = editor.graph().section_of(editor.graph().function(id).entry());
         let section = editor.add_section(Section { nodes: Vec::new(), ..old.clone() });
-        editor.place(&owned[id.get()], section);
+        editor.place(&owned[id], section);
     }
     editor.finish();
 }

@@ -2,9 +2,10 @@
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, SymbolPlace};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap};
 use kcfg::special::RootReason;
 use rustc_hash::FxHashMap;
+use typed_index_collections::ti_vec;
 
 /// One link of a chain: a node, and the edge by which it was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,7 @@ pub fn chain(graph: &Graph, goal: NodeId) -> Option<Chain> {
 /// The shortest chains from the roots to all nodes: a tree, found by one breadth-first search.
 pub struct Chains {
     /// For each node the step that leads to it; `None` for roots and for nodes that are not reachable.
-    from: Vec<Option<(EdgeKind, NodeId)>>,
+    from: NodeMap<Option<(EdgeKind, NodeId)>>,
     roots: FxHashMap<NodeId, RootReason>,
     /// The reachable nodes in the order in which the search found them.
     found: Vec<NodeId>,
@@ -58,14 +59,14 @@ impl Chains {
     /// Searches from the roots of a graph.
     pub fn find(graph: &Graph) -> Chains {
         let edges = Edges::of(graph);
-        let mut from: Vec<Option<(EdgeKind, NodeId)>> = vec![None; graph.nodes.len()];
-        let mut seen = vec![false; graph.nodes.len()];
+        let mut from: NodeMap<Option<(EdgeKind, NodeId)>> = ti_vec![None; graph.nodes.len()];
+        let mut seen = ti_vec![false; graph.nodes.len()];
         let mut roots = FxHashMap::default();
         // The worklist, too.
         let mut found = Vec::new();
         for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
             roots.entry(root.node).or_insert(root.reason);
-            if !std::mem::replace(&mut seen[root.node.get()], true) {
+            if !std::mem::replace(&mut seen[root.node], true) {
                 found.push(root.node);
             }
         }
@@ -75,9 +76,9 @@ impl Chains {
             edges.for_each(node, |edge| {
                 if let Destination::Node(to) = edge.to
                     && graph.node(to).live
-                    && !std::mem::replace(&mut seen[to.get()], true)
+                    && !std::mem::replace(&mut seen[to], true)
                 {
-                    from[to.get()] = Some((edge.kind, node));
+                    from[to] = Some((edge.kind, node));
                     found.push(to);
                 }
             });
@@ -92,7 +93,7 @@ impl Chains {
 
     /// The edge and the node that lead to a node; `None` for roots and for nodes that are not reachable.
     pub fn step(&self, node: NodeId) -> Option<(EdgeKind, NodeId)> {
-        self.from[node.get()]
+        self.from[node]
     }
 
     /// The reason why a node is a root; `None` if it is none.

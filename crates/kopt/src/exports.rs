@@ -18,10 +18,9 @@ an export is a section `___ksymtab+NAME` or `___ksymtab_gpl+NAME`, and its name 
 entry without a known name is kept and reported.
 */
 
-use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
 use kcfg::graph::{Editor, Graph, Root, SymbolPlace};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kcfg::special::{RootReason, World};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -67,7 +66,7 @@ impl Pass for Exports {
         let Used { listed, looked_up } = Used::of(graph, &table, exports);
         let needed = needed_otherwise(graph);
         for (&node, name) in &table.names {
-            let stays = listed.contains(name) || looked_up.contains(name) || needed.contains(node.get());
+            let stays = listed.contains(name) || looked_up.contains(name) || needed.contains(node);
             if !stays {
                 report.removed.remove(graph, node);
                 report.count(REMOVED, 1);
@@ -76,10 +75,10 @@ impl Pass for Exports {
         let Graph { nodes, roots, .. } = graph;
         roots.retain(|root| {
             let exported = root.reason == RootReason::Exported;
-            !exported || nodes[root.node.get()].live && !table.is_decided_by_entry(root)
+            !exported || nodes[root.node].live && !table.is_decided_by_entry(root)
         });
         let needed = needed_otherwise(graph);
-        for &node in table.strings.iter().filter(|node| !needed.contains(node.get())) {
+        for &node in table.strings.iter().filter(|&&node| !needed.contains(node)) {
             report.removed.remove(graph, node);
         }
         let mut looked_up: Vec<&String> = looked_up.iter().collect();
@@ -224,7 +223,7 @@ impl Used {
         let mut from: Vec<NodeId> = graph.roots.iter().filter(stays).map(|root| root.node).collect();
         from.extend(listed.iter().flat_map(|name| &table.entries[name]));
         let (edges, types) = (Edges::of(graph), types_for_bpf(graph));
-        let mut reachable = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut reachable = NodeSet::with_capacity(graph.nodes.len());
         while !from.is_empty() {
             for node in add_reachable(graph, &edges, std::mem::take(&mut from), &mut reachable) {
                 let types = types.get(&node).into_iter().flatten().copied();
@@ -271,14 +270,14 @@ fn types_for_bpf(graph: &Graph) -> FxHashMap<NodeId, Vec<&str>> {
 }
 
 /// The nodes with a live reference, or with a root other than an export.
-fn needed_otherwise(graph: &Graph) -> FixedBitSet {
-    let mut needed = FixedBitSet::with_capacity(graph.nodes.len());
+fn needed_otherwise(graph: &Graph) -> NodeSet {
+    let mut needed = NodeSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         let targets = graph.refs_of(node).iter().filter_map(|reference| graph.resolve_node(reference.target));
-        needed.extend(targets.map(NodeId::get));
+        needed.extend(targets);
     }
     let roots = graph.roots.iter().filter(|root| root.reason != RootReason::Exported);
-    needed.extend(roots.map(|root| root.node.get()));
+    needed.extend(roots.map(|root| root.node));
     needed
 }
 

@@ -3,9 +3,8 @@
 //! A branch in opaque code keeps its encoding. A conditional branch in Thumb code reaches 1 MiB, less than the size of
 //! a large kernel. So neither the code with such a branch nor the target may move further away.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::Graph;
-use kcfg::index::{NodeId, SectionId};
+use kcfg::index::{NodeId, NodeSet, SectionId};
 use kelf::RelocClass;
 use kelf::reloc::reaches_everywhere;
 use rustc_hash::FxHashMap;
@@ -34,16 +33,16 @@ fn pairs(graph: &Graph) -> impl Iterator<Item = (NodeId, NodeId)> + use<'_> {
 }
 
 /// The nodes with a short-range reference, and the targets of such references, as a set of bits.
-pub(crate) fn bound(graph: &Graph) -> FixedBitSet {
-    let mut bound = FixedBitSet::with_capacity(graph.nodes.len());
-    bound.extend(pairs(graph).flat_map(|(from, to)| [from.get(), to.get()]));
+pub(crate) fn bound(graph: &Graph) -> NodeSet {
+    let mut bound = NodeSet::with_capacity(graph.nodes.len());
+    bound.extend(pairs(graph).flat_map(|(from, to)| [from, to]));
     bound
 }
 
 /// Returns the nearer end of some sections for each of their nodes with a bond. Nodes bound to one another get the same
 /// end.
 pub(crate) fn sides(graph: &Graph, sections: &[SectionId]) -> FxHashMap<NodeId, Side> {
-    let nodes = || sections.iter().flat_map(|section| &graph.sections[section.get()].nodes).copied();
+    let nodes = || sections.iter().flat_map(|section| &graph.sections[*section].nodes).copied();
     let mut places: FxHashMap<NodeId, u64> = FxHashMap::default();
     let mut at = 0;
     for node in nodes() {

@@ -1,8 +1,7 @@
 //! The blocks that ran, by the plan's section `coverage`.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, NodeKind};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, NodeId, NodeSet};
 use kplan::Plan;
 
 use crate::names::CodeNames;
@@ -10,7 +9,7 @@ use crate::names::CodeNames;
 /// The blocks of a graph that ran, or may have run.
 pub struct Ran {
     /// `None` if there are no traces, so that any block may have run.
-    nodes: Option<FixedBitSet>,
+    nodes: Option<NodeSet>,
 }
 
 impl Ran {
@@ -18,27 +17,27 @@ impl Ran {
     pub fn of(graph: &Graph, plan: &Plan) -> Ran {
         let Some(coverage) = &plan.coverage else { return Ran { nodes: None } };
         let names = CodeNames::of(graph);
-        let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut nodes = NodeSet::with_capacity(graph.nodes.len());
         for covered in &coverage.functions {
             let Some(named) = names.find(&covered.function) else { continue };
-            nodes.insert(named.node.get());
+            nodes.insert(named.node);
             let NodeKind::Block(block) = &graph.node(named.node).kind else { continue };
             for (id, offset, size) in blocks_behind(graph, block.function, named.node, named.offset) {
                 let (start, end) = (u64::from(offset), u64::from(offset) + u64::from(size));
                 let ran = covered.ran.as_ref();
                 if ran.is_none_or(|ran| ran.iter().any(|r| r.offset < end && start < r.offset + r.size)) {
-                    nodes.insert(id.get());
+                    nodes.insert(id);
                 }
             }
         }
         // A trace cannot contain code that a pass made.
-        nodes.extend(graph.node_ids().filter(|&id| graph.node(id).origin().is_none()).map(NodeId::get));
+        nodes.extend(graph.node_ids().filter(|&id| graph.node(id).origin().is_none()));
         Ran { nodes: Some(nodes) }
     }
 
     /// Whether a block may have run.
     pub fn may_have(&self, node: NodeId) -> bool {
-        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node.get()))
+        self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
     }
 }
 

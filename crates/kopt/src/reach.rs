@@ -6,10 +6,9 @@ properties of the edges make this precise: calls and returns match ([`kcfg::retu
 only code whose address is computable. Weak tables keep nothing alive, and their entries are removed with their sites.
 */
 
-use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Block, Function, Graph, NodeKind, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
@@ -40,27 +39,25 @@ pub fn run(graph: &mut Graph) -> PassReport {
     let reachable = reachable_by(graph, &edges);
     let last_calls: Vec<NodeId> = graph
         .node_ids()
-        .filter(|&node| reachable.contains(node.get()) && is_last_call(graph, &edges, node))
+        .filter(|&node| reachable.contains(node) && is_last_call(graph, &edges, node))
         .collect();
     for node in last_calls {
-        if let NodeKind::Block(Block { end: Terminator::Call { next }, .. }) =
-            &mut graph.nodes[node.get()].kind
-        {
+        if let NodeKind::Block(Block { end: Terminator::Call { next }, .. }) = &mut graph.nodes[node].kind {
             *next = None;
         }
     }
     let gone = |function: &&Function| {
         let mut blocks = function.blocks.iter();
         blocks.any(|&block| graph.node(block).live)
-            && !function.blocks.iter().any(|block| reachable.contains(block.get()))
+            && !function.blocks.iter().any(|block| reachable.contains(*block))
     };
     report.removed.functions = graph.functions.iter().filter(gone).count();
     for node in graph.node_ids() {
-        if graph.node(node).live && !reachable.contains(node.get()) {
+        if graph.node(node).live && !reachable.contains(node) {
             report.removed.remove(graph, node);
         }
     }
-    for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node.get())) {
+    for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node)) {
         report.keep(&opaque.name, format!("opaque: {}", opaque.reason));
     }
     report
@@ -78,13 +75,13 @@ fn is_last_call(graph: &Graph, edges: &Edges<'_>, node: NodeId) -> bool {
 }
 
 /// The nodes that are reachable from a root.
-pub fn reachable(graph: &Graph) -> FixedBitSet {
+pub fn reachable(graph: &Graph) -> NodeSet {
     reachable_by(graph, &Edges::of(graph))
 }
 
 /// The nodes that are reachable from a root along the given edges.
-fn reachable_by(graph: &Graph, edges: &Edges<'_>) -> FixedBitSet {
-    let mut reachable = FixedBitSet::with_capacity(graph.nodes.len());
+fn reachable_by(graph: &Graph, edges: &Edges<'_>) -> NodeSet {
+    let mut reachable = NodeSet::with_capacity(graph.nodes.len());
     add_reachable(graph, edges, graph.roots.iter().map(|root| root.node), &mut reachable);
     reachable
 }
@@ -94,9 +91,9 @@ pub(crate) fn add_reachable(
     graph: &Graph,
     edges: &Edges<'_>,
     from: impl IntoIterator<Item = NodeId>,
-    reachable: &mut FixedBitSet,
+    reachable: &mut NodeSet,
 ) -> Vec<NodeId> {
-    let mut is_new = |node: NodeId| graph.node(node).live && !reachable.put(node.get());
+    let mut is_new = |node: NodeId| graph.node(node).live && !reachable.put(node);
     let mut added: Vec<NodeId> = from.into_iter().filter(|&node| is_new(node)).collect();
     // The list of new nodes is also the worklist.
     let mut next = 0;

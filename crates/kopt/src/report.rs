@@ -127,7 +127,7 @@ impl fmt::Display for Kept {
 impl Removed {
     /// Removes a node from the graph and counts it.
     pub fn remove(&mut self, graph: &mut Graph, id: NodeId) {
-        let node = &mut graph.nodes[id.get()];
+        let node = &mut graph.nodes[id];
         node.live = false;
         let bytes = u64::from(node.size);
         match &node.kind {

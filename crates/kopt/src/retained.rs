@@ -19,10 +19,9 @@ and finer splitting of data whose references are gone.
 [`Removals`] answers the same question for sets that overlap, one search a set, and lists the nodes.
 */
 
-use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
 use kcfg::graph::Graph;
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap, NodeSet};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use rustc_hash::FxHashMap;
@@ -61,18 +60,18 @@ pub fn of_sets(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
 }
 
 /// Returns the bytes that each node retains.
-pub fn of_nodes(graph: &Graph) -> Vec<Retained> {
-    sums(graph, &[])
+pub fn of_nodes(graph: &Graph) -> NodeMap<Retained> {
+    sums(graph, &[]).into()
 }
 
 /// The nodes that would be unreachable without a set of nodes, for any number of sets. Sets may overlap.
 pub struct Removals {
     /// The reachable nodes.
-    reachable: FixedBitSet,
-    roots: Vec<u32>,
+    reachable: NodeSet,
+    roots: Vec<NodeId>,
     /// For each node the place in `successors` where its successors begin, and the end of the last.
     starts: Vec<u32>,
-    successors: Vec<u32>,
+    successors: Vec<NodeId>,
 }
 
 impl Removals {
@@ -80,7 +79,7 @@ impl Removals {
     pub fn of(graph: &Graph) -> Removals {
         let edges = Edges::of(graph);
         let mut removals = Removals {
-            reachable: FixedBitSet::new(),
+            reachable: NodeSet::default(),
             roots: Vec::new(),
             starts: Vec::with_capacity(graph.nodes.len() + 1),
             successors: Vec::new(),
@@ -94,38 +93,38 @@ impl Removals {
                 if let Destination::Node(to) = edge.to
                     && graph.node(to).live
                 {
-                    removals.successors.push(to.get() as u32);
+                    removals.successors.push(to);
                 }
             });
         }
         removals.starts.push(removals.successors.len() as u32);
         let roots = graph.roots.iter().filter(|root| graph.node(root.node).live);
-        removals.roots = roots.map(|root| root.node.get() as u32).collect();
-        removals.reachable = removals.search(&FixedBitSet::new());
+        removals.roots = roots.map(|root| root.node).collect();
+        removals.reachable = removals.search(&NodeSet::default());
         removals
     }
 
     /// Returns the reachable nodes that are unreachable without the nodes of `set`, ascending. They include the
     /// reachable nodes of the set.
     pub fn without(&self, set: &[NodeId]) -> Vec<NodeId> {
-        let mut absent = FixedBitSet::with_capacity(self.starts.len());
-        set.iter().for_each(|node| absent.insert(node.get()));
+        let mut absent = NodeSet::with_capacity(self.starts.len());
+        absent.extend(set.iter().copied());
         let left = self.search(&absent);
-        self.reachable.difference(&left).map(NodeId::from).collect()
+        self.reachable.difference(&left).collect()
     }
 
     /// Returns the nodes that are reachable if the nodes in `absent` do not exist.
-    fn search(&self, absent: &FixedBitSet) -> FixedBitSet {
-        let mut seen = FixedBitSet::with_capacity(self.starts.len());
+    fn search(&self, absent: &NodeSet) -> NodeSet {
+        let mut seen = NodeSet::with_capacity(self.starts.len());
         let mut worklist = Vec::new();
-        let mut visit = |node: u32, worklist: &mut Vec<u32>| {
-            if !absent.contains(node as usize) && !seen.put(node as usize) {
+        let mut visit = |node: NodeId, worklist: &mut Vec<NodeId>| {
+            if !absent.contains(node) && !seen.put(node) {
                 worklist.push(node);
             }
         };
         self.roots.iter().for_each(|&root| visit(root, &mut worklist));
         while let Some(node) = worklist.pop() {
-            let range = self.starts[node as usize] as usize..self.starts[node as usize + 1] as usize;
+            let range = self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize;
             self.successors[range].iter().for_each(|&to| visit(to, &mut worklist));
         }
         seen

@@ -8,11 +8,11 @@ therefore sorted by the second word. Other code keeps its place, and the order o
 this step.
 */
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Editor, Graph, Section};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, FunctionMap, FunctionSet, NodeId, NodeSet, SectionId};
 use kcfg::special::Rule;
+use typed_index_collections::{TiVec, ti_vec};
 
 use crate::near;
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
@@ -42,11 +42,11 @@ impl Pass for Unwinding {
         let mut functions = unwound_in_a_word(graph);
         let fixed = fixed_in_place(graph);
         let owned = graph.owned();
-        let is_text: Vec<bool> = graph.sections.iter().map(|section| is_text(graph, section)).collect();
+        let is_text: TiVec<SectionId, bool> =
+            graph.sections.iter().map(|section| is_text(graph, section)).collect();
         functions.retain(|&(_, function)| {
-            let nodes = &owned[function.get()];
-            let may_move =
-                |&node: &NodeId| !fixed.contains(node.get()) && is_text[graph.node(node).section.get()];
+            let nodes = &owned[function];
+            let may_move = |&node: &NodeId| !fixed.contains(node) && is_text[graph.node(node).section];
             let alive = nodes.iter().any(|&node| graph.node(node).live);
             alive && nodes.iter().all(may_move)
         });
@@ -56,7 +56,7 @@ impl Pass for Unwinding {
         // The sort is stable: functions with equal words keep their order.
         functions.sort_by_key(|&(word, _)| word);
         let nodes: Vec<NodeId> =
-            functions.iter().flat_map(|&(_, function)| &owned[function.get()]).copied().collect();
+            functions.iter().flat_map(|&(_, function)| &owned[function]).copied().collect();
         let mut editor = Editor::new(graph, self.name());
         let flags = u64::from(SHF_ALLOC | SHF_EXECINSTR);
         let section = editor.add_section(Section { flags, ..Section::writable(CLASS, SHT_PROGBITS) });
@@ -67,13 +67,13 @@ impl Pass for Unwinding {
 }
 
 /// For each function, its unwind word; `None` if it has none, or has an unwind table.
-pub(crate) fn words(graph: &Graph) -> Vec<Option<u32>> {
-    let mut words: Vec<Option<u32>> = vec![None; graph.functions.len()];
+pub(crate) fn words(graph: &Graph) -> FunctionMap<Option<u32>> {
+    let mut words: FunctionMap<Option<u32>> = ti_vec![None; graph.functions.len()];
     for (function, entry) in graph.unwind_entries() {
         let is_inline = graph.refs_of(entry).iter().all(|reference| reference.offset != WORD);
         let word = graph.bytes_of(entry).get(WORD as usize..).and_then(|word| word.first_chunk());
         if let Some(word) = word.filter(|_| is_inline) {
-            words[function.get()] = Some(u32::from_le_bytes(*word));
+            words[function] = Some(u32::from_le_bytes(*word));
         }
     }
     words
@@ -82,23 +82,23 @@ pub(crate) fn words(graph: &Graph) -> Vec<Option<u32>> {
 /// The functions with an unwind word, together with that word, in the order of the sections.
 fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
     let words = words(graph);
-    let mut seen = FixedBitSet::with_capacity(graph.functions.len());
+    let mut seen = FunctionSet::with_capacity(graph.functions.len());
     let nodes = graph.sections.iter().flat_map(|section| &section.nodes);
     let functions = nodes.filter_map(|&node| graph.owner(node));
     functions
-        .filter(|function| !seen.put(function.get()))
-        .filter_map(|function| Some((words[function.get()]?, function)))
+        .filter(|function| !seen.put(*function))
+        .filter_map(|function| Some((words[function]?, function)))
         .collect()
 }
 
 /// The nodes that are glued to a node of another function, the nodes they are glued to, and nodes bound to nearby code.
-fn fixed_in_place(graph: &Graph) -> FixedBitSet {
+fn fixed_in_place(graph: &Graph) -> NodeSet {
     let mut fixed = near::bound(graph);
     for node in graph.node_ids() {
         if let Some(before) = graph.node(node).glued_to
             && graph.owner(before) != graph.owner(node)
         {
-            fixed.extend([node.get(), before.get()]);
+            fixed.extend([node, before]);
         }
     }
     fixed

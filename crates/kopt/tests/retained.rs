@@ -62,7 +62,7 @@ fn parameters_keep_what_goes_with_them() {
         let ends: Vec<_> = whole.nodes.iter().map(|node| node.kind.clone()).collect();
         let roots = whole.roots.clone();
         whole.roots.retain(|root| root.node != parameter.node);
-        whole.nodes[parameter.node.get()].live = false;
+        whole.nodes[parameter.node].live = false;
         reach::run(&mut whole);
         let (gone, smaller) = (before - alive(&whole), object as i64 - emitted(&whole) as i64);
         println!("{parameter}: keeps {}, removed {gone}, object smaller by {smaller}", keeps.bytes);

@@ -65,7 +65,7 @@ fn counters(
 ) -> Result<Option<Counters>, Failure> {
     let Some(counted) = &graph.counters else { return Ok(None) };
     let blocks: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
-    let symbol = graph.symbols[counted.symbol.get()].name.clone();
+    let symbol = graph.symbols[counted.symbol].name.clone();
     let index = |node: &NodeId| match blocks.get(node) {
         Some(&index) => Ok(Some(index)),
         None if dropped.contains(node) => Ok(None),

@@ -2,7 +2,7 @@
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR};
 use kcfg::graph::{Graph, Provenance, Section};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap};
 use kcfg::lower::PlacedCode;
 use kopt::freeze::{BOOT_RODATA, BOOT_TEXT, RODATA, TEXT};
 use kplan::MemoryClass;
@@ -29,7 +29,7 @@ pub struct NodeSize {
 #[derive(Default)]
 pub struct Sizes {
     /// By node.
-    pub nodes: Vec<NodeSize>,
+    pub nodes: NodeMap<NodeSize>,
     /// The steps that changed a size.
     pub steps: Vec<&'static str>,
 }
@@ -43,12 +43,12 @@ impl Sizes {
             let now = if node.live { u64::from(graph.size_with_branch(id)) } else { 0 };
             let is_input = cuts && matches!(node.provenance, Provenance::Input(_));
             let is_added = is_added(graph, id);
-            if id.get() == self.nodes.len() {
+            if id == self.nodes.next_key() {
                 let class_before = class(graph, graph.section_of(id)).filter(|_| is_input && !is_added);
                 self.nodes.push(NodeSize { class_before, ..NodeSize::default() });
             }
             if is_input && !is_added {
-                let size = &mut self.nodes[id.get()];
+                let size = &mut self.nodes[id];
                 // The rest of it is in other nodes now.
                 size.before = (size.before + now).saturating_sub(size.after);
                 size.after = now;
@@ -66,7 +66,7 @@ impl Sizes {
     }
 
     fn change(&mut self, id: NodeId, step: &'static str, now: u64) {
-        let size = &mut self.nodes[id.get()];
+        let size = &mut self.nodes[id];
         let change = size.after as i64 - now as i64;
         size.after = now;
         if change == 0 {

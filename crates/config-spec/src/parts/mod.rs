@@ -248,7 +248,7 @@ impl<'a> Parts<'a> {
         is_lost: &dyn Fn(&(usize, u32)) -> bool,
         places: &[(usize, u32)],
     ) -> RanFunction {
-        let own_section = &*self.graph.inputs[section.get()].name;
+        let own_section = &*self.graph.inputs[section].name;
         let is_first =
             |span: &&Span| lines.sections[span.section] == own_section && span.bytes.contains(start);
         let mut first = lines.spans.iter().filter(is_first);

@@ -1,9 +1,8 @@
 //! Cold nodes: code that ran in no trace, and read-only data that was read in none. Without a trace of reads, data
 //! counts as cold if only cold nodes use it.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Life, Role};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kcfg::special::TableKind;
 use kopt::freeze::select::holds_frozen_data;
 use kopt::names::CodeNames;
@@ -19,9 +18,9 @@ const TOLERANCE: usize = 100;
 /// The cold nodes.
 pub struct Cold {
     /// The nodes, as a set of bits.
-    pub nodes: FixedBitSet,
+    pub nodes: NodeSet,
     /// The data that a trace saw being read, as a set of bits.
-    pub read: FixedBitSet,
+    pub read: NodeSet,
     /// Number of functions of the coverage that the kernel lacks, or has with another size.
     pub unmatched: usize,
 }
@@ -44,9 +43,9 @@ pub struct OtherKernel {
 impl Cold {
     /// Treats every live node as cold.
     pub fn everything(graph: &Graph) -> Cold {
-        let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
-        nodes.extend(graph.node_ids().filter(|&node| graph.node(node).live).map(NodeId::get));
-        Cold { nodes, read: FixedBitSet::new(), unmatched: 0 }
+        let mut nodes = NodeSet::with_capacity(graph.nodes.len());
+        nodes.extend(graph.node_ids().filter(|&node| graph.node(node).live));
+        Cold { nodes, read: NodeSet::default(), unmatched: 0 }
     }
 
     /// Finds the nodes that did not run according to a coverage. A function counts as run completely if its size there
@@ -59,10 +58,10 @@ impl Cold {
         graph: &Graph,
         coverage: &Coverage,
         data: &ReadData,
-        assume_cold: &FixedBitSet,
+        assume_cold: &NodeSet,
     ) -> Result<Cold, OtherKernel> {
         let names = CodeNames::of(graph);
-        let mut ran = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut ran = NodeSet::with_capacity(graph.nodes.len());
         let (mut unmatched, mut example) = (0, None);
         for function in &coverage.functions {
             let named = names.find(&function.function);
@@ -104,10 +103,10 @@ fn add_run(
     same: bool,
     node: NodeId,
     inside: u32,
-    ran: &mut FixedBitSet,
+    ran: &mut NodeSet,
 ) {
     // The entered block ran, even if the trace began later.
-    ran.insert(node.get());
+    ran.insert(node);
     let Some(id) = graph.function_of(node) else { return };
     let ranges = function.ran.as_ref().filter(|_| same);
     let start = graph.node(node).origin().or_else(|| graph.start_of(id)).map(|origin| origin.offset + inside);
@@ -121,21 +120,21 @@ fn add_run(
             _ => true,
         };
         if overlaps {
-            ran.insert(block.get());
+            ran.insert(block);
         }
     }
 }
 
 /// The read-only data that may be in use: data that is named by code that ran, by writable data, or by such read-only
 /// data.
-fn used(graph: &Graph, ran: &FixedBitSet) -> FixedBitSet {
-    let mut used = FixedBitSet::with_capacity(graph.nodes.len());
+fn used(graph: &Graph, ran: &NodeSet) -> NodeSet {
+    let mut used = NodeSet::with_capacity(graph.nodes.len());
     let is_constant = |node: NodeId| holds_frozen_data(graph, graph.section_of(node));
     let is_source = |&node: &NodeId| {
         graph.node(node).live
             && match graph.chunk(node) {
-                None => ran.contains(node.get()),
-                Some(chunk) if chunk.code => ran.contains(node.get()),
+                None => ran.contains(node),
+                Some(chunk) if chunk.code => ran.contains(node),
                 // Only code of its function reads it.
                 Some(_) if graph.is_among_code(node) => false,
                 // Only read if the code that it describes has a defect.
@@ -148,7 +147,7 @@ fn used(graph: &Graph, ran: &FixedBitSet) -> FixedBitSet {
         for reference in graph.refs_of(node).iter().filter(|reference| reference.role != Role::Site) {
             if let Some(to) = graph.resolve_node(reference.target)
                 && (is_constant(to) || graph.is_among_code(to))
-                && !used.put(to.get())
+                && !used.put(to)
             {
                 worklist.push(to);
             }

@@ -13,9 +13,8 @@ pub mod supported;
 pub mod table;
 pub mod why;
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::Graph;
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kopt::freeze::closure::Closure;
 use kopt::freeze::select::{Selection, holds_frozen_code, holds_frozen_data};
 use kplan::{Frozen, Mechanism};
@@ -29,11 +28,11 @@ pub struct Plan<'g> {
     /// The nodes that did not run, or only while the kernel booted.
     pub cold: Cold,
     /// The cold nodes that are used while the kernel boots, as a set of bits.
-    pub at_boot: FixedBitSet,
+    pub at_boot: NodeSet,
     /// The nodes that must not freeze.
     pub closure: Closure,
     /// The nodes that the user pins in addition, as a set of bits.
-    pub pinned: FixedBitSet,
+    pub pinned: NodeSet,
     /// The mechanism that thaws frozen code and data.
     pub mechanism: Mechanism,
     /// The smallest region that freezes, in bytes, if regions are not weighed one by one.
@@ -48,9 +47,9 @@ impl<'g> Plan<'g> {
     pub fn new(
         graph: &'g Graph,
         cold: Cold,
-        at_boot: FixedBitSet,
+        at_boot: NodeSet,
         closure: Closure,
-        pinned: FixedBitSet,
+        pinned: NodeSet,
         mechanism: Mechanism,
         minimum: Option<u32>,
     ) -> Plan<'g> {
@@ -65,12 +64,12 @@ impl<'g> Plan<'g> {
     pub fn frozen(&self) -> Frozen {
         let may = |node: NodeId| {
             let section = self.graph.section_of(node);
-            self.cold.nodes.contains(node.get())
-                && !self.pinned.contains(node.get())
+            self.cold.nodes.contains(node)
+                && !self.pinned.contains(node)
                 && self.closure.reason(node).is_none()
                 && (holds_frozen_code(self.graph, section) || holds_frozen_data(self.graph, section))
         };
-        let at_boot = |node: NodeId| self.at_boot.contains(node.get());
+        let at_boot = |node: NodeId| self.at_boot.contains(node);
         names::frozen(self.graph, self.mechanism, self.minimum, may, at_boot)
     }
 }

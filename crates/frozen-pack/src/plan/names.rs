@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kcfg::graph::{CodeName, Graph};
-use kcfg::index::NodeId;
+use kcfg::index::{InputId, NodeId};
 use kopt::freeze::wanted::InputNames;
 use kplan::{ByteRange, Frozen, FrozenCode, FrozenData, FunctionName, Mechanism};
 use rustc_hash::FxHashMap;
@@ -83,13 +83,13 @@ fn data(
         all: Vec<(u32, u32)>,
         at_boot: Vec<(u32, u32)>,
     }
-    let mut inputs: BTreeMap<usize, Parts> = BTreeMap::new();
+    let mut inputs: BTreeMap<InputId, Parts> = BTreeMap::new();
     // Literals move with the code that reads them.
     let is_data =
         |&node: &NodeId| graph.chunk(node).is_some_and(|chunk| !chunk.code) && !graph.is_among_code(node);
     for node in graph.node_ids().filter(is_data) {
         if let Some(origin) = graph.node(node).origin().filter(|_| freezes(node)) {
-            let parts = inputs.entry(origin.section.get()).or_default();
+            let parts = inputs.entry(origin.section).or_default();
             parts.all.push((origin.offset, origin.size));
             parts.at_boot.extend(at_boot(node).then_some((origin.offset, origin.size)));
         }

@@ -2,9 +2,8 @@
 
 use std::path::Path;
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::Graph;
-use kcfg::index::{InputId, NodeId};
+use kcfg::index::{InputId, NodeId, NodeSet};
 use kelf::{Functions, ObjectIndex, Program, SectionIndex};
 use kopt::freeze::select::holds_frozen_data;
 use kplan::{Coverage, Reads};
@@ -16,9 +15,9 @@ use super::places::Places;
 #[derive(Default)]
 pub struct ReadData {
     /// Data that was read.
-    pub read: FixedBitSet,
+    pub read: NodeSet,
     /// Data that was not read.
-    pub unread: FixedBitSet,
+    pub unread: NodeSet,
     /// The reason why the coverage could not be used.
     pub remark: Option<String>,
 }
@@ -76,8 +75,7 @@ impl ReadData {
 
     fn note(&mut self, node: NodeId, is_unread: bool) {
         let set = if is_unread { &mut self.unread } else { &mut self.read };
-        set.grow(node.get() + 1);
-        set.insert(node.get());
+        set.extend([node]);
     }
 }
 

@@ -55,14 +55,14 @@ impl Summary {
             ..Summary::default()
         };
         let frozen = plan.selection.code.iter().chain(&plan.selection.data);
-        for &node in frozen.filter(|node| plan.at_boot.contains(node.get())) {
+        for &node in frozen.filter(|&&node| plan.at_boot.contains(node)) {
             if let Some((is_code, bytes)) = weigh(graph, node) {
                 summary.at_boot.add(is_code, bytes);
             }
         }
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
             let Some((is_code, bytes)) = weigh(graph, node) else { continue };
-            let is_cold = plan.cold.nodes.contains(node.get());
+            let is_cold = plan.cold.nodes.contains(node);
             summary.all.add(is_code, bytes);
             if is_cold {
                 summary.cold.add(is_code, bytes);
@@ -76,7 +76,7 @@ impl Summary {
                         cost.add(is_code, bytes);
                     }
                 }
-                None if is_cold && plan.pinned.contains(node.get()) => summary.by_user.add(is_code, bytes),
+                None if is_cold && plan.pinned.contains(node) => summary.by_user.add(is_code, bytes),
                 None => {}
             }
         }

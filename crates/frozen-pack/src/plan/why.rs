@@ -56,7 +56,7 @@ pub fn pinned(plan: &Plan<'_>) -> String {
         let why = format!("{reason}{}", text_of(graph, &chain));
         let (all, cold) = functions.entry((name(graph, node), why)).or_default();
         *all += size(graph, node);
-        *cold += if plan.cold.nodes.contains(node.get()) { size(graph, node) } else { 0 };
+        *cold += if plan.cold.nodes.contains(node) { size(graph, node) } else { 0 };
     }
     let mut functions: Vec<_> = functions.into_iter().collect();
     functions.sort_by_key(|(_, (all, _))| std::cmp::Reverse(*all));
@@ -82,14 +82,12 @@ fn reason(plan: &Plan<'_>, node: NodeId) -> String {
     if let Some(reason) = plan.closure.reason(node) {
         return format!("are pinned: {reason}{}", text_of(graph, &plan.closure.chain(node)));
     }
-    if plan.pinned.contains(node.get()) {
+    if plan.pinned.contains(node) {
         return "are pinned by --pin".to_owned();
     }
-    if !plan.cold.nodes.contains(node.get()) {
+    if !plan.cold.nodes.contains(node) {
         return match graph.chunk(node) {
-            Some(chunk) if !chunk.code && plan.cold.read.contains(node.get()) => {
-                "do not freeze: they were read"
-            }
+            Some(chunk) if !chunk.code && plan.cold.read.contains(node) => "do not freeze: they were read",
             Some(chunk) if !chunk.code => "do not freeze: code or data that is not cold names them",
             _ => "do not freeze: they ran",
         }

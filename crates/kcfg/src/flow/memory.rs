@@ -11,28 +11,28 @@ A compiler replaces loads of a constant by its value in the object that defines 
 
 use std::ops::Range;
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE};
 use goblin::elf::sym::{STB_LOCAL, STB_WEAK, STT_OBJECT};
 use kelf::RelocClass;
 use kflow::constants::{Constant, ConstantMemory, Piece};
 use kisa::{Address, Effect, Memory, Value};
 use rustc_hash::FxHashMap;
+use typed_index_collections::TiVec;
 
 use crate::graph::{Graph, Life, Ref, Role, Section, SymbolPlace};
-use crate::index::NodeId;
+use crate::index::{NodeId, NodeSet, SectionId};
 use crate::instructions::{Instruction, symbol_of_node};
 use crate::special::{Rule, World};
 
 /// The uses of data by the live nodes of a graph.
 pub struct DataUses {
     /// The data nodes that are used only by references.
-    plain: FixedBitSet,
+    plain: NodeSet,
     /// The nodes among these that may be accessed from outside the program.
-    pinned: FixedBitSet,
+    pinned: NodeSet,
     /// The nodes with references other than plain loads, and the nodes with references other than plain stores.
-    not_only_loaded: FixedBitSet,
-    not_only_stored: FixedBitSet,
+    not_only_loaded: NodeSet,
+    not_only_stored: NodeSet,
     /// The constants that code of their own object loads, as ranges of bytes by node.
     volatile: FxHashMap<NodeId, Vec<Range<u32>>>,
 }
@@ -43,7 +43,7 @@ const MAX_SCALAR: u32 = 8;
 impl DataUses {
     /// Finds the uses of data by all live nodes.
     pub fn of(graph: &Graph) -> DataUses {
-        let none = FixedBitSet::with_capacity(graph.nodes.len());
+        let none = NodeSet::with_capacity(graph.nodes.len());
         let mut uses = DataUses {
             plain: plain_data(graph),
             pinned: pinned(graph),
@@ -78,8 +78,8 @@ impl DataUses {
     /// Returns the memory that nothing writes.
     pub fn constant_memory(&self, graph: &Graph) -> ConstantMemory {
         let mut memory = ConstantMemory::default();
-        for node in self.plain.ones().filter(|&node| !self.pinned.contains(node)).map(NodeId::from) {
-            if !is_writable(graph, node) || !self.not_only_loaded.contains(node.get()) {
+        for node in self.plain.difference(&self.pinned) {
+            if !is_writable(graph, node) || !self.not_only_loaded.contains(node) {
                 let mut piece = piece(graph, node);
                 let volatile = self.volatile.get(&node).into_iter().flatten();
                 volatile.for_each(|range| piece.hide(range.clone()));
@@ -92,7 +92,7 @@ impl DataUses {
     /// Returns the data, as a set of nodes, that is only referenced by instructions that store there and do nothing
     /// else ([`kisa::Rewritable::only_stores`]). Some of these compute the stored value from the old one, so their
     /// flags depend on it.
-    pub fn unread_memory(&self) -> FixedBitSet {
+    pub fn unread_memory(&self) -> NodeSet {
         let mut unread = self.plain.clone();
         unread.difference_with(&self.pinned);
         unread.difference_with(&self.not_only_stored);
@@ -140,18 +140,17 @@ impl DataUses {
         let (to, inside) = graph.resolve(reference.target)?;
         let home = |node| Some(graph.input_of(node)?.object_index);
         let offset = u32::try_from(i64::from(inside) + reference.addend).ok()?;
-        let is_constant =
-            self.plain.contains(to.get()) && !is_writable(graph, to) && !graph.is_among_code(to);
+        let is_constant = self.plain.contains(to) && !is_writable(graph, to) && !graph.is_among_code(to);
         (is_constant && home(node).is_some() && home(node) == home(to)).then_some((to, offset))
     }
 
     /// Records a reference to a node: by an instruction that only loads from it or only stores there, or another one.
     fn add(&mut self, to: NodeId, loads: bool, stores: bool) {
         if !loads {
-            self.not_only_loaded.insert(to.get());
+            self.not_only_loaded.insert(to);
         }
         if !stores {
-            self.not_only_stored.insert(to.get());
+            self.not_only_stored.insert(to);
         }
     }
 }
@@ -172,15 +171,15 @@ fn named_constants(graph: &Graph) -> Constants {
 }
 
 /// Returns the nodes that may be accessed by name from outside the program.
-fn pinned(graph: &Graph) -> FixedBitSet {
-    let mut pinned = FixedBitSet::with_capacity(graph.nodes.len());
+fn pinned(graph: &Graph) -> NodeSet {
+    let mut pinned = NodeSet::with_capacity(graph.nodes.len());
     for symbol in &graph.symbols {
         let SymbolPlace::Node(node, _) = symbol.place else { continue };
         // Another definition may override a weak one in the link. Code linked with a user program may refer to the
         // program's own variables by name.
         if symbol.binding == STB_WEAK || matches!(graph.world, World::Program) && symbol.binding != STB_LOCAL
         {
-            pinned.insert(node.get());
+            pinned.insert(node);
         }
     }
     pinned
@@ -225,7 +224,7 @@ fn is_writable(graph: &Graph, node: NodeId) -> bool {
 }
 
 /// Returns the live data nodes that are used only by reference.
-fn plain_data(graph: &Graph) -> FixedBitSet {
+fn plain_data(graph: &Graph) -> NodeSet {
     let holds_data = |section: &Section| {
         let flags = |flag: u32| section.flags & u64::from(flag) != 0;
         flags(SHF_ALLOC)
@@ -233,14 +232,14 @@ fn plain_data(graph: &Graph) -> FixedBitSet {
             && !flags(SHF_TLS)
             && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Data
     };
-    let sections: Vec<bool> = graph.sections.iter().map(holds_data).collect();
+    let sections: TiVec<SectionId, bool> = graph.sections.iter().map(holds_data).collect();
     let is_plain = |&id: &NodeId| {
         let node = graph.node(id);
         let data = graph.chunk(id).filter(|chunk| !chunk.code && chunk.life == Life::Referenced);
         // Literals are among the code.
-        node.live && data.is_some_and(|data| data.function.is_some() || sections[node.section.get()])
+        node.live && data.is_some_and(|data| data.function.is_some() || sections[node.section])
     };
-    graph.node_ids().filter(is_plain).map(NodeId::get).collect()
+    graph.node_ids().filter(is_plain).collect()
 }
 
 /// Returns the content of a data node.

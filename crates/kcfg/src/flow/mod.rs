@@ -14,7 +14,6 @@ mod decoded;
 mod groups;
 mod memory;
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::sym::STT_GNU_IFUNC;
 use kflow::{
     BlockIndex, Callee, Convention, FLAGS, Fingerprint, FunctionIndex, Instruction, Machine, Program, Then,
@@ -24,12 +23,13 @@ use kisa::{BinaryOp, BranchKind, Effect, Flow, Reg, Value};
 use rayon::prelude::*;
 use rustc_hash::FxHashSet;
 use smallvec::{SmallVec, smallvec};
+use typed_index_collections::{TiVec, ti_vec};
 
 use crate::graph::{
     Block, Dest, Graph, InputSection, Life, Ref, Role, SiteIndex, SymbolPlace, Target, Terminator,
     for_each_successor,
 };
-use crate::index::{FunctionId, NodeId};
+use crate::index::{FunctionId, IdSet, NodeId, NodeMap};
 use crate::special::TableKind;
 
 use decoded::Decoded;
@@ -40,51 +40,51 @@ pub use memory::DataUses;
 pub struct GraphProgram<'g> {
     graph: &'g Graph,
     /// The node of each block.
-    nodes: Vec<NodeId>,
+    nodes: TiVec<BlockIndex, NodeId>,
     /// The block of each node.
-    blocks: Vec<Option<BlockIndex>>,
-    functions: Vec<Vec<BlockIndex>>,
+    blocks: NodeMap<Option<BlockIndex>>,
+    functions: TiVec<FunctionIndex, Vec<BlockIndex>>,
     /// The function of each block.
-    function_of: Vec<FunctionIndex>,
+    function_of: TiVec<BlockIndex, FunctionIndex>,
     /// For each function, whether unknown code may enter it at the start (`unknown_callers`) or elsewhere
     /// (`other_entries`).
-    unknown_callers: FixedBitSet,
-    other_entries: FixedBitSet,
+    unknown_callers: IdSet<FunctionIndex>,
+    other_entries: IdSet<FunctionIndex>,
     /// For each function, whether opaque compiled code refers to it.
-    opaque_callers: FixedBitSet,
+    opaque_callers: IdSet<FunctionIndex>,
     /// For each block.
-    leaves_early: FixedBitSet,
+    leaves_early: IdSet<BlockIndex>,
     /// Opaque code made by compilers.
     compiled: FxHashSet<NodeId>,
     /// Hand-written code.
     hand_written: FxHashSet<NodeId>,
     decoded: Decoded,
     /// The edges out of each block.
-    ways: Vec<SmallVec<[Way; 2]>>,
+    ways: TiVec<BlockIndex, SmallVec<[Way; 2]>>,
 }
 
 impl<'g> GraphProgram<'g> {
     /// Creates the program of the current graph.
     pub fn of(graph: &'g Graph) -> GraphProgram<'g> {
         let is_alive = |&node: &NodeId| graph.node(node).live && graph.block(node).is_some();
-        let nodes: Vec<NodeId> = graph.node_ids().filter(is_alive).collect();
-        let mut blocks = vec![None; graph.nodes.len()];
-        for (index, node) in nodes.iter().enumerate() {
-            blocks[node.get()] = Some(BlockIndex::from(index));
+        let nodes: TiVec<BlockIndex, NodeId> = graph.node_ids().filter(is_alive).collect();
+        let mut blocks = ti_vec![None; graph.nodes.len()];
+        for (index, &node) in nodes.iter_enumerated() {
+            blocks[node] = Some(index);
         }
         let mut program = GraphProgram {
             graph,
             blocks,
-            functions: Vec::new(),
-            function_of: vec![FunctionIndex(0); nodes.len()],
-            unknown_callers: FixedBitSet::new(),
-            other_entries: FixedBitSet::new(),
-            opaque_callers: FixedBitSet::new(),
-            leaves_early: FixedBitSet::with_capacity(nodes.len()),
+            functions: TiVec::new(),
+            function_of: ti_vec![FunctionIndex(0); nodes.len()],
+            unknown_callers: IdSet::default(),
+            other_entries: IdSet::default(),
+            opaque_callers: IdSet::default(),
+            leaves_early: IdSet::with_capacity(nodes.len()),
             compiled: compiled(graph),
             hand_written: hand_written(graph),
-            decoded: Decoded::of(graph, &nodes),
-            ways: Vec::new(),
+            decoded: Decoded::of(graph, &nodes.raw),
+            ways: TiVec::new(),
             nodes,
         };
         program.group();
@@ -93,7 +93,8 @@ impl<'g> GraphProgram<'g> {
         program.find_opaque_callers();
         program.find_early_exits(&sites);
         let blocks = (0..program.nodes.len()).into_par_iter();
-        program.ways = blocks.map(|block| program.ways_of(block.into())).collect();
+        let ways: Vec<_> = blocks.map(|block| program.ways_of(block.into())).collect();
+        program.ways = ways.into();
         program
     }
 
@@ -116,7 +117,7 @@ impl<'g> GraphProgram<'g> {
 
     /// Returns the node of a block.
     pub fn node(&self, block: BlockIndex) -> NodeId {
-        self.nodes[block.get()]
+        self.nodes[block]
     }
 
     /// Whether no function pops more than the return address when it returns. On machines whose calls do not push the
@@ -143,12 +144,12 @@ impl<'g> GraphProgram<'g> {
 
     /// Returns the block of a node; `None` for a chunk, or if it is not part of the program.
     pub fn block(&self, node: NodeId) -> Option<BlockIndex> {
-        self.blocks[node.get()]
+        self.blocks[node]
     }
 
     /// Returns the function that contains a block.
     pub fn function_of(&self, block: BlockIndex) -> FunctionIndex {
-        self.function_of[block.get()]
+        self.function_of[block]
     }
 
     /// Groups the functions that belong together.
@@ -166,8 +167,8 @@ impl<'g> GraphProgram<'g> {
             });
         }
         let mut members: Vec<Vec<FunctionId>> = vec![Vec::new(); graph.functions.len()];
-        for function in 0..graph.functions.len() {
-            members[groups.of(function)].push(FunctionId::from(function));
+        for function in graph.functions.keys() {
+            members[groups.of(function.get())].push(function);
         }
         for members in members.iter().filter(|members| !members.is_empty()) {
             let entries = members.iter().filter(|&&function| !is_cold(graph, function));
@@ -178,19 +179,19 @@ impl<'g> GraphProgram<'g> {
             if blocks.is_empty() {
                 continue;
             }
-            let function = FunctionIndex::from(self.functions.len());
-            self.unknown_callers.grow(function.get() + 1);
-            self.other_entries.grow(function.get() + 1);
-            self.opaque_callers.grow(function.get() + 1);
+            let function = self.functions.next_key();
+            self.unknown_callers.grow_to(function);
+            self.other_entries.grow_to(function);
+            self.opaque_callers.grow_to(function);
             if let Some(place) = first.and_then(|first| blocks.iter().position(|&block| block == first)) {
                 blocks[..=place].rotate_right(1);
             }
             if first.is_none() || entries.len() > 1 {
-                self.unknown_callers.insert(function.get());
-                self.other_entries.insert(function.get());
+                self.unknown_callers.insert(function);
+                self.other_entries.insert(function);
             }
             for block in &blocks {
-                self.function_of[block.get()] = function;
+                self.function_of[*block] = function;
             }
             self.functions.push(blocks);
         }
@@ -201,7 +202,7 @@ impl<'g> GraphProgram<'g> {
         let graph = self.graph;
         let object = |section: &InputSection| section.object_index;
         let is_code = |node| graph.block(node).is_some() || graph.is_among_code(node);
-        let mut named = FixedBitSet::with_capacity(self.nodes.len());
+        let mut named = IdSet::with_capacity(self.nodes.len());
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
             let site = graph.site(node).and_then(|site| graph.resolve_node(site.target));
             let end = site.and_then(|site| Some(&graph.block(site)?.end));
@@ -217,27 +218,27 @@ impl<'g> GraphProgram<'g> {
                             for_each_successor(graph, end, |next| is_successor |= next == to);
                         }
                         let Some(block) = self.block(to).filter(|_| !is_successor) else { continue };
-                        named.insert(block.get());
+                        named.insert(block);
                         if i64::from(inside) + reference.addend != 0 {
-                            self.other_entries.insert(self.function_of(block).get());
+                            self.other_entries.insert(self.function_of(block));
                         }
                         // With -mlong-calls, a compiler that knows the function calls it this way.
                         if is_code(node) && graph.input_of(node).map(object) == graph.input_of(to).map(object)
                         {
-                            self.opaque_callers.insert(self.function_of(block).get());
+                            self.opaque_callers.insert(self.function_of(block));
                         }
                     }
                 }
             }
         }
-        for index in 0..self.nodes.len() {
+        for index in self.nodes.keys() {
             let end = graph.block(self.nodes[index]).map(|block| &block.end);
             if let Some(Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. }) = end {
                 self.note_branch(dest.target, dest.offset);
             }
         }
         // A function at which another one continues after a call or a trap.
-        for (index, &node) in self.nodes.iter().enumerate() {
+        for (block, &node) in self.nodes.iter_enumerated() {
             if let Some(
                 Terminator::Call { next: Some(next) }
                 | Terminator::IndirectCall { next: Some(next) }
@@ -246,30 +247,30 @@ impl<'g> GraphProgram<'g> {
                 | Terminator::Conditional { next: Some(next) },
             ) = graph.block(node).map(|block| &block.end)
             {
-                let own = self.function_of[index];
+                let own = self.function_of(block);
                 let other = self.block(*next).filter(|&next| self.function_of(next) != own);
-                named.extend(other.map(BlockIndex::get));
+                named.extend(other);
             }
         }
-        named.extend(graph.roots.iter().filter_map(|root| self.block(root.node)).map(BlockIndex::get));
+        named.extend(graph.roots.iter().filter_map(|root| self.block(root.node)));
         for symbol in &graph.symbols {
             if let SymbolPlace::Node(node, inside) = symbol.place
                 && let Some(block) = self.block(node)
             {
                 if !self.is_entry(block) {
-                    named.insert(block.get());
+                    named.insert(block);
                 }
                 if inside != 0 {
-                    self.other_entries.insert(self.function_of(block).get());
+                    self.other_entries.insert(self.function_of(block));
                 }
                 // A call of it calls the function whose address it returns.
                 if symbol.kind == STT_GNU_IFUNC {
-                    self.other_entries.insert(self.function_of(block).get());
+                    self.other_entries.insert(self.function_of(block));
                 }
             }
         }
-        for block in named.ones().map(BlockIndex::from) {
-            let function = self.function_of(block).get();
+        for block in named.iter() {
+            let function = self.function_of(block);
             match self.is_entry(block) {
                 true => self.unknown_callers.insert(function),
                 false => self.other_entries.insert(function),
@@ -284,9 +285,10 @@ impl<'g> GraphProgram<'g> {
         let alive = self.compiled.iter().filter(|&&node| graph.node(node).live);
         let called = alive.flat_map(|&node| graph.refs_of(node));
         let called = called.filter_map(|reference| self.block(graph.resolve_node(reference.target)?));
-        let outlined = self.nodes.iter().enumerate().filter(|(_, node)| graph.is_outlined(**node));
-        let outlined = outlined.map(|(index, _)| BlockIndex::from(index));
-        let called: Vec<usize> = called.chain(outlined).map(|block| self.function_of(block).get()).collect();
+        let outlined = self.nodes.iter_enumerated().filter(|(_, node)| graph.is_outlined(**node));
+        let outlined = outlined.map(|(block, _)| block);
+        let called: Vec<FunctionIndex> =
+            called.chain(outlined).map(|block| self.function_of(block)).collect();
         self.opaque_callers.extend(called);
     }
 
@@ -295,7 +297,7 @@ impl<'g> GraphProgram<'g> {
     fn note_branch(&mut self, target: Target, offset: i64) {
         let Some((to, inside)) = self.graph.resolve(target) else { return };
         let Some(block) = self.block(to) else { return };
-        let function = self.function_of(block).get();
+        let function = self.function_of(block);
         if i64::from(inside) + offset != 0 {
             self.other_entries.insert(function);
         }
@@ -309,7 +311,7 @@ impl<'g> GraphProgram<'g> {
     /// Finds the blocks that are patched, or that continue at a handler after a fault, and the functions that may be
     /// made to return at once.
     fn find_early_exits(&mut self, sites: &SiteIndex) {
-        for (index, &node) in self.nodes.iter().enumerate() {
+        for (index, &node) in self.nodes.iter_enumerated() {
             let Some(block) = self.graph.block(node) else { continue };
             let entries = sites.entries(node);
             let leaves = |&entry: &NodeId| match self.graph.chunk(entry).map(|chunk| chunk.life) {
@@ -330,16 +332,16 @@ impl<'g> GraphProgram<'g> {
                     .is_some_and(|chunk| chunk.life == Life::Site(TableKind::ErrorInjection))
             };
             if entries.iter().any(may_fail) {
-                self.other_entries.insert(self.function_of[index].get());
+                self.other_entries.insert(self.function_of(index));
             }
             let is_fixed = block.is_fixed() && entries.is_empty();
-            let is_unknown = self.decoded.is_unknown(index);
+            let is_unknown = self.decoded.is_unknown(index.get());
             self.leaves_early.set(index, is_fixed || is_unknown || entries.iter().any(leaves));
         }
     }
 
     fn is_entry(&self, block: BlockIndex) -> bool {
-        self.functions[self.function_of(block).get()][0] == block
+        self.functions[self.function_of(block)][0] == block
     }
 
     /// Returns the edge to a node. `behind`, if given, makes it a call with this return point.
@@ -351,7 +353,7 @@ impl<'g> GraphProgram<'g> {
         }
         let callee = match block.filter(|&to| self.is_entry(to)) {
             // It uses its caller's frame as its own.
-            Some(to) if self.graph.is_outlined(self.nodes[to.get()]) => Callee::Unknown,
+            Some(to) if self.graph.is_outlined(self.nodes[to]) => Callee::Unknown,
             Some(to) => Callee::Function(self.function_of(to)),
             None if to.is_some_and(|to| self.compiled.contains(&to)) => Callee::Conventional,
             None if to.is_some_and(|to| self.hand_written.contains(&to)) => Callee::HandWritten,
@@ -397,7 +399,7 @@ impl<'g> GraphProgram<'g> {
 
     /// Returns the edges out of a block, from its terminator.
     fn ways_of(&self, block: BlockIndex) -> SmallVec<[Way; 2]> {
-        let node = self.nodes[block.get()];
+        let node = self.nodes[block];
         let Some(end) = self.graph.block(node).map(|block| &block.end) else { return SmallVec::new() };
         let anywhere = Way { condition: None, callee: None, then: Then::Anywhere };
         match end {
@@ -447,7 +449,7 @@ impl<'g> GraphProgram<'g> {
 
     /// Returns the edges out of a block that ends with a conditional return or call.
     fn ways_on_condition(&self, block: BlockIndex, next: Option<NodeId>) -> Option<SmallVec<[Way; 2]>> {
-        let node = self.nodes[block.get()];
+        let node = self.nodes[block];
         let (condition, _) = self.decoded.on_condition(block.get())?;
         let last = self.graph.decode(node).last()??;
         let way = match last.insn.flow {
@@ -464,7 +466,7 @@ impl<'g> GraphProgram<'g> {
 
     /// Returns the register that the branch at the end of a block itself compares with 0.
     fn compared(&self, block: BlockIndex) -> Option<Reg> {
-        match self.graph.block(self.nodes[block.get()])?.end {
+        match self.graph.block(self.nodes[block])?.end {
             Terminator::Branch { branch, .. } => Some(self.graph.isa().compared(branch)?.0),
             _ => None,
         }
@@ -500,15 +502,15 @@ impl Program for GraphProgram<'_> {
     }
 
     fn blocks_of(&self, function: FunctionIndex) -> &[BlockIndex] {
-        &self.functions[function.get()]
+        &self.functions[function]
     }
 
     fn ways(&self, block: BlockIndex) -> &[Way] {
-        &self.ways[block.get()]
+        &self.ways[block]
     }
 
     fn switch_index(&self, block: BlockIndex) -> Option<Reg> {
-        let node = self.nodes[block.get()];
+        let node = self.nodes[block];
         match self.graph.block(node)?.end {
             Terminator::Switch(_) => self.graph.table_index(node).or_else(|| self.graph.distance_index(node)),
             _ => None,
@@ -523,18 +525,18 @@ impl Program for GraphProgram<'_> {
         if let Some(reg) = self.compared(block) {
             return kflow::bit(reg);
         }
-        match self.graph.block(self.nodes[block.get()]).map(|block| &block.end) {
+        match self.graph.block(self.nodes[block]).map(|block| &block.end) {
             Some(Terminator::Branch { branch, .. }) if branch.kind == BranchKind::Conditional => FLAGS,
             _ => 0,
         }
     }
 
     fn may_leave_early(&self, block: BlockIndex) -> bool {
-        self.leaves_early.contains(block.get())
+        self.leaves_early.contains(block)
     }
 
     fn fingerprint(&self, block: BlockIndex) -> Fingerprint {
-        self.graph.fingerprint(self.nodes[block.get()])
+        self.graph.fingerprint(self.nodes[block])
     }
 
     fn for_each_instruction(&self, block: BlockIndex, f: &mut dyn FnMut(Instruction<'_>)) {
@@ -546,14 +548,14 @@ impl Program for GraphProgram<'_> {
     }
 
     fn has_unknown_callers(&self, function: FunctionIndex) -> bool {
-        self.unknown_callers.contains(function.get())
+        self.unknown_callers.contains(function)
     }
 
     fn has_other_entries(&self, function: FunctionIndex) -> bool {
-        self.other_entries.contains(function.get())
+        self.other_entries.contains(function)
     }
 
     fn has_opaque_callers(&self, function: FunctionIndex) -> bool {
-        self.opaque_callers.contains(function.get())
+        self.opaque_callers.contains(function)
     }
 }

@@ -52,14 +52,12 @@ impl<'g> Editor<'g> {
 
     /// Adds a section without nodes after all others.
     pub fn add_section(&mut self, section: Section) -> SectionId {
-        self.graph.sections.push(Section { nodes: Vec::new(), ..section });
-        SectionId::from(self.graph.sections.len() - 1)
+        self.graph.sections.push_and_get_key(Section { nodes: Vec::new(), ..section })
     }
 
     /// Adds a symbol.
     pub fn add_symbol(&mut self, symbol: Symbol) -> SymbolId {
-        self.graph.symbols.push(symbol);
-        SymbolId::from(self.graph.symbols.len() - 1)
+        self.graph.symbols.push_and_get_key(symbol)
     }
 
     /// Adds data to the end of a section.
@@ -91,7 +89,7 @@ impl<'g> Editor<'g> {
     /// Widens the slots of a table of distances to two bytes, and adapts the block that jumps through it.
     pub fn widen_table(&mut self, jump: NodeId, table: TableId) {
         const WIDTH: u8 = 2;
-        let JumpTable { chunk, range } = self.graph.tables[table.get()].clone();
+        let JumpTable { chunk, range } = self.graph.tables[table].clone();
         let slots: Vec<Ref> = self.graph.slots(table).to_vec();
         let narrow = slots.first().map_or(WIDTH, |slot| slot.width);
         let refs: Vec<Ref> = (0u32..)
@@ -103,10 +101,10 @@ impl<'g> Editor<'g> {
             "the chunk is one table of distances"
         );
         let size = slots.len() as u32 * u32::from(WIDTH);
-        self.graph.nodes[chunk.get()].size = size;
-        self.graph.nodes[chunk.get()].align = WIDTH.into();
+        self.graph.nodes[chunk].size = size;
+        self.graph.nodes[chunk].align = WIDTH.into();
         self.set_contents(chunk, Contents { bytes: vec![0; size as usize], refs });
-        self.graph.tables[table.get()].range = 0..size;
+        self.graph.tables[table].range = 0..size;
         let (isa, encoding) = (self.graph.isa(), self.graph.encoding(jump));
         let last = self.graph.decode(jump).flatten().last().map(|inst| inst.at.address as usize);
         let (mut bytes, refs) = (self.graph.bytes_of(jump).to_vec(), self.graph.refs_of(jump).to_vec());
@@ -126,7 +124,7 @@ impl<'g> Editor<'g> {
     /// Defines an undefined symbol, or redefines one, as the first byte of a node, with this type (`STT_*`) and size in
     /// bytes.
     pub fn define_symbol(&mut self, symbol: SymbolId, node: NodeId, kind: u8, size: u64) {
-        let symbol = &mut self.graph.symbols[symbol.get()];
+        let symbol = &mut self.graph.symbols[symbol];
         symbol.place = SymbolPlace::Node(node, 0);
         (symbol.kind, symbol.size) = (kind, size);
     }
@@ -134,9 +132,9 @@ impl<'g> Editor<'g> {
     /// Turns a patch site that nothing will patch any more into an ordinary block without instructions of its own, with
     /// this terminator. Only its own table entry may refer to its bytes.
     pub fn settle_site(&mut self, id: NodeId, end: Terminator) {
-        self.graph.nodes[id.get()].size = 0;
+        self.graph.nodes[id].size = 0;
         self.set_contents(id, Contents::default());
-        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id].kind {
             block.end = end;
         }
     }
@@ -146,7 +144,7 @@ impl<'g> Editor<'g> {
     /// The other one must not be glued to its previous node.
     pub fn add_block(&mut self, in_front_of: NodeId, contents: Contents, end: Terminator) -> NodeId {
         let size = contents.bytes.len() as u32;
-        let neighbour = &mut self.graph.nodes[in_front_of.get()];
+        let neighbour = &mut self.graph.nodes[in_front_of];
         let padding = std::mem::replace(&mut neighbour.padding, 0..0);
         let align = std::mem::replace(&mut neighbour.align, 1);
         let (section, NodeKind::Block(block)) = (neighbour.section, &neighbour.kind) else {
@@ -165,12 +163,12 @@ impl<'g> Editor<'g> {
         let encoding = self.graph.encoding(of);
         let owner = self.graph.function_of(of).map(|function| &self.graph.function(function).name);
         let name = format!("{}.outlined", owner.map_or("", String::as_str));
-        let function = FunctionId::from(self.graph.functions.len());
+        let function = self.graph.functions.next_key();
         let kind = NodeKind::Block(Block { function, end });
         let align = self.graph.isa().unit(encoding) as u32;
         let id = self.push(self.made(section, contents.bytes.len() as u32, align, kind));
         self.set_contents(id, contents);
-        self.graph.sections[section.get()].nodes.push(id);
+        self.graph.sections[section].nodes.push(id);
         self.graph.functions.push(Function { name, encoding, blocks: vec![id], is_outlined: true });
         id
     }
@@ -199,7 +197,7 @@ impl<'g> Editor<'g> {
             "a split after an instruction"
         );
         let rest = self.split(id, at, 1);
-        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id].kind {
             block.end = Terminator::FallThrough(rest);
         }
         rest
@@ -221,10 +219,10 @@ impl<'g> Editor<'g> {
             self.graph.block(id).is_none_or(|block| !block.is_fixed()),
             "a patch site keeps its bytes"
         );
-        self.graph.nodes[id.get()].size = contents.bytes.len() as u32;
+        self.graph.nodes[id].size = contents.bytes.len() as u32;
         self.set_contents(id, contents);
         let Graph { nodes, sources, .. } = &mut *self.graph;
-        sources.edit(id, nodes[id.get()].origin(), moved);
+        sources.edit(id, nodes[id].origin(), moved);
         self.moves.note(id, Move::Within(moved.to_vec()));
     }
 
@@ -239,7 +237,7 @@ impl<'g> Editor<'g> {
 
     /// Replaces the terminator of a block. The block must not be [`Block::is_fixed`].
     pub fn end_block(&mut self, id: NodeId, end: Terminator) {
-        let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind else {
+        let NodeKind::Block(block) = &mut self.graph.nodes[id].kind else {
             unreachable!("only blocks have terminators")
         };
         debug_assert!(!block.is_fixed(), "a patch site keeps its terminator");
@@ -289,7 +287,7 @@ impl<'g> Editor<'g> {
     /// Replaces the contents of a block by a jump. The block must not be [`Block::is_fixed`].
     pub fn jump_instead(&mut self, id: NodeId, to: NodeId) {
         self.edit_block(id, Contents::default(), &[]);
-        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id].kind {
             block.end = Terminator::Jump(Dest { target: Target::Node(to), offset: 0 });
         }
     }
@@ -303,17 +301,17 @@ impl<'g> Editor<'g> {
         left.sort_unstable();
         left.dedup();
         let none = SectionId(u32::MAX);
-        for id in nodes {
-            self.graph.nodes[id.get()].section = none;
+        for &id in nodes {
+            self.graph.nodes[id].section = none;
         }
         let Graph { nodes: all, sections, .. } = &mut *self.graph;
         for left in left {
-            sections[left.get()].nodes.retain(|id| all[id.get()].section != none);
+            sections[left].nodes.retain(|&id| all[id].section != none);
         }
-        for id in nodes {
-            all[id.get()].section = section;
+        for &id in nodes {
+            all[id].section = section;
         }
-        sections[section.get()].nodes.extend(nodes);
+        sections[section].nodes.extend(nodes);
     }
 
     /// Completes the edits: inserts the new nodes into the lists of sections and functions, and redirects all uses of
@@ -358,7 +356,7 @@ impl<'g> Editor<'g> {
             glued_to: None,
             ..node
         });
-        let node = &mut self.graph.nodes[id.get()];
+        let node = &mut self.graph.nodes[id];
         node.provenance = first;
         node.size = at;
         node.bytes.end = bytes;
@@ -387,13 +385,12 @@ impl<'g> Editor<'g> {
     fn add_chunk(&mut self, section: SectionId, size: u32, align: u32) -> NodeId {
         let kind = NodeKind::Chunk(Chunk { code: false, life: Life::Referenced, function: None });
         let id = self.push(self.made(section, size, align, kind));
-        self.graph.sections[section.get()].nodes.push(id);
+        self.graph.sections[section].nodes.push(id);
         id
     }
 
     fn push(&mut self, node: Node) -> NodeId {
-        self.graph.nodes.push(node);
-        NodeId::from(self.graph.nodes.len() - 1)
+        self.graph.nodes.push_and_get_key(node)
     }
 
     fn set_contents(&mut self, id: NodeId, contents: Contents) {
@@ -401,7 +398,7 @@ impl<'g> Editor<'g> {
         let (first_byte, first_ref) = (bytes.len() as u32, refs.len() as u32);
         bytes.extend(contents.bytes);
         refs.extend(contents.refs);
-        let node = &mut nodes[id.get()];
+        let node = &mut nodes[id];
         node.bytes = first_byte..bytes.len() as u32;
         node.refs = first_ref..refs.len() as u32;
     }
@@ -418,21 +415,20 @@ impl<'g> Editor<'g> {
         functions.dedup();
         let around = Around { in_front, behind };
         for section in sections {
-            let nodes = &mut self.graph.sections[section.get()].nodes;
+            let nodes = &mut self.graph.sections[section].nodes;
             *nodes = around.insert(nodes);
         }
         for function in functions.into_iter().flatten() {
-            let Function { blocks, .. } = &mut self.graph.functions[function.get()];
+            let Function { blocks, .. } = &mut self.graph.functions[function];
             *blocks = around.insert(blocks);
         }
     }
 
     fn redirect_uses(&mut self) {
-        for i in 0..self.graph.nodes.len() {
-            let id = NodeId::from(i);
+        for id in self.graph.node_ids() {
             self.redirect_terminator(id);
             if let Some(before) = self.graph.node(id).glued_to {
-                self.graph.nodes[i].glued_to = Some(self.moves.last_part(before));
+                self.graph.nodes[id].glued_to = Some(self.moves.last_part(before));
             }
             let instruction = self.graph.chunk(id).is_some_and(|chunk| is_about_instruction(chunk.life));
             for at in self.graph.node(id).refs.clone() {
@@ -444,19 +440,18 @@ impl<'g> Editor<'g> {
                 (reference.target, reference.addend) = (target, addend);
             }
         }
-        for i in 0..self.graph.symbols.len() {
-            if let SymbolPlace::Node(node, offset) = self.graph.symbols[i].place {
+        for symbol in &mut self.graph.symbols {
+            if let SymbolPlace::Node(node, offset) = symbol.place {
                 let (node, offset) = self.moves.place_of(node, offset.into(), Use::default());
-                self.graph.symbols[i].place = SymbolPlace::Node(node, offset as u32);
+                symbol.place = SymbolPlace::Node(node, offset as u32);
             }
         }
         let roots = std::mem::take(&mut self.graph.roots);
         self.graph.roots = roots.iter().flat_map(|root| self.redirected_root(root)).collect();
-        for i in 0..self.graph.tables.len() {
-            let JumpTable { chunk, range } = &self.graph.tables[i];
-            let (size, (chunk, start)) =
-                (range.len() as u32, self.moves.place_of(*chunk, range.start.into(), Use::default()));
-            self.graph.tables[i] = JumpTable { chunk, range: start as u32..start as u32 + size };
+        for table in &mut self.graph.tables {
+            let (size, start) = (table.range.len() as u32, table.range.start.into());
+            let (chunk, start) = self.moves.place_of(table.chunk, start, Use::default());
+            *table = JumpTable { chunk, range: start as u32..start as u32 + size };
         }
     }
 
@@ -484,7 +479,7 @@ impl<'g> Editor<'g> {
         if let Some(next) = end.next_mut() {
             *next = self.moves.place_of(*next, 0, by).0;
         }
-        if let NodeKind::Block(block) = &mut self.graph.nodes[id.get()].kind {
+        if let NodeKind::Block(block) = &mut self.graph.nodes[id].kind {
             block.end = end;
         }
     }
@@ -503,7 +498,7 @@ impl<'g> Editor<'g> {
                 (Target::Node(node), offset + bit)
             }
             Target::Symbol(symbol) => {
-                let SymbolPlace::Node(node, inside) = self.graph.symbols[symbol.get()].place else {
+                let SymbolPlace::Node(node, inside) = self.graph.symbols[symbol].place else {
                     return (target, addend);
                 };
                 if self.graph.block(node).is_none() || !by.instruction {

@@ -27,8 +27,9 @@ use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kelf::{Attributes, Machine, RelocClass};
 use kisa::{Encoding, Rewritable, StoreLayout};
 use rustc_hash::FxHashMap;
+use typed_index_collections::{TiVec, ti_vec};
 
-use crate::index::{FunctionId, NodeId, SymbolId, TableId};
+use crate::index::{FunctionId, FunctionMap, InputId, NodeId, NodeMap, SectionId, SymbolId, TableId};
 use crate::mapping::content_behind;
 use crate::special::{TableKind, World};
 
@@ -52,17 +53,17 @@ pub struct Graph {
     /// Kernel or user program, which gives its section names their meaning.
     pub world: World,
     /// All nodes. [`Section::nodes`] and [`Function::blocks`] list the nodes of each section and function, in order.
-    pub nodes: Vec<Node>,
+    pub nodes: NodeMap<Node>,
     /// The input sections that are part of the program, in link order.
-    pub inputs: Vec<InputSection>,
+    pub inputs: TiVec<InputId, InputSection>,
     /// The sections, in lowering order.
-    pub sections: Vec<Section>,
+    pub sections: TiVec<SectionId, Section>,
     /// The functions of compiler-made code, in the order of their first blocks.
-    pub functions: Vec<Function>,
+    pub functions: FunctionMap<Function>,
     /// Symbols: every defined one, and the referenced undefined ones.
-    pub symbols: Vec<Symbol>,
+    pub symbols: TiVec<SymbolId, Symbol>,
     /// Resolved jump tables.
-    pub tables: Vec<JumpTable>,
+    pub tables: TiVec<TableId, JumpTable>,
     /// The array in which instrumented blocks record that they ran, if a pass added it.
     pub counters: Option<Counters>,
     /// Roots of reachability.
@@ -86,12 +87,12 @@ pub struct Graph {
 impl Graph {
     /// Returns the node.
     pub fn node(&self, id: NodeId) -> &Node {
-        &self.nodes[id.get()]
+        &self.nodes[id]
     }
 
     /// Iterates over the numbers of all nodes.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (0..self.nodes.len()).map(NodeId::from)
+        self.nodes.keys()
     }
 
     /// Returns the size in bytes in the input, including the final branch of a block and any padding after it; 0 for
@@ -129,17 +130,17 @@ impl Graph {
 
     /// Returns the section that contains the node.
     pub fn section_of(&self, id: NodeId) -> &Section {
-        &self.sections[self.node(id).section.get()]
+        &self.sections[self.node(id).section]
     }
 
     /// Returns the input section of the node; `None` if a pass made it.
     pub fn input_of(&self, id: NodeId) -> Option<&InputSection> {
-        self.node(id).origin().map(|origin| &self.inputs[origin.section.get()])
+        self.node(id).origin().map(|origin| &self.inputs[origin.section])
     }
 
     /// Returns the function.
     pub fn function(&self, id: FunctionId) -> &Function {
-        &self.functions[id.get()]
+        &self.functions[id]
     }
 
     /// Returns the function of a block; `None` for a chunk.
@@ -210,7 +211,7 @@ impl Graph {
 
     /// Returns the node's references, to redirect them. Their offsets must not change.
     pub fn refs_of_mut(&mut self, id: NodeId) -> &mut [Ref] {
-        let range = &self.nodes[id.get()].refs;
+        let range = &self.nodes[id].refs;
         &mut self.refs[range.start as usize..range.end as usize]
     }
 
@@ -227,7 +228,7 @@ impl Graph {
 
     /// Returns the indices of a jump table's slots among the references of all nodes.
     pub(crate) fn slot_indices(&self, table: TableId) -> Range<usize> {
-        let JumpTable { chunk, range } = &self.tables[table.get()];
+        let JumpTable { chunk, range } = &self.tables[table];
         let (refs, first) = (self.refs_of(*chunk), self.node(*chunk).refs.start as usize);
         let before = |end: u32| first + refs.partition_point(|slot| slot.offset < end);
         before(range.start)..before(range.end)
@@ -238,7 +239,7 @@ impl Graph {
     pub fn resolve(&self, target: Target) -> Option<(NodeId, u32)> {
         match target {
             Target::Node(node) => Some((node, 0)),
-            Target::Symbol(symbol) => match self.symbols[symbol.get()].place {
+            Target::Symbol(symbol) => match self.symbols[symbol].place {
                 SymbolPlace::Node(node, offset) => Some((node, offset)),
                 _ => None,
             },
@@ -256,7 +257,7 @@ impl Graph {
         match target {
             Target::Node(_) => false,
             Target::Symbol(symbol) => {
-                let symbol = &self.symbols[symbol.get()];
+                let symbol = &self.symbols[symbol];
                 symbol.binding == STB_WEAK || symbol.kind == STT_GNU_IFUNC
             }
         }
@@ -335,11 +336,11 @@ impl Graph {
     }
 
     /// Returns for each function its blocks and the data among its instructions, in the order of the sections.
-    pub fn owned(&self) -> Vec<Vec<NodeId>> {
-        let mut owned = vec![Vec::new(); self.functions.len()];
+    pub fn owned(&self) -> FunctionMap<Vec<NodeId>> {
+        let mut owned = ti_vec![Vec::new(); self.functions.len()];
         for &node in self.sections.iter().flat_map(|section| &section.nodes) {
             if let Some(function) = self.owner(node) {
-                owned[function.get()].push(node);
+                owned[function].push(node);
             }
         }
         owned
@@ -359,7 +360,7 @@ impl Graph {
     /// Returns the symbols of code, in link order.
     pub fn code_names(&self) -> impl Iterator<Item = CodeName<'_>> {
         let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
-        self.symbols.iter().enumerate().filter_map(move |(id, symbol)| {
+        self.symbols.iter_enumerated().filter_map(move |(id, symbol)| {
             let SymbolPlace::Node(node, offset) = symbol.place else { return None };
             if self.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0
                 || content_behind(self.machine, &symbol.name).is_some()
@@ -369,7 +370,7 @@ impl Graph {
             let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
             let nth = *count;
             *count += 1;
-            Some(CodeName { id: SymbolId::from(id), symbol, nth, node, offset })
+            Some(CodeName { id, symbol, nth, node, offset })
         })
     }
 
@@ -379,10 +380,10 @@ impl Graph {
     }
 
     /// Returns the symbols in each node.
-    pub fn names_by_node(&self) -> Vec<Vec<&str>> {
-        let mut names = vec![Vec::new(); self.nodes.len()];
+    pub fn names_by_node(&self) -> NodeMap<Vec<&str>> {
+        let mut names = ti_vec![Vec::new(); self.nodes.len()];
         for (node, name) in self.placed_names() {
-            names[node.get()].push(name);
+            names[node].push(name);
         }
         names
     }
@@ -414,7 +415,7 @@ impl Graph {
             }
             return with_offset(&function.name, offset);
         }
-        let input = &self.inputs[origin.section.get()];
+        let input = &self.inputs[origin.section];
         with_offset(&format!("{}:{}", input.object, input.name), origin.offset)
     }
 

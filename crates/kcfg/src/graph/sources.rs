@@ -1,6 +1,7 @@
 //! The input of a node's code, as far as the node's own origin does not give it.
 
 use rustc_hash::FxHashMap;
+use typed_index_collections::TiVec;
 
 use super::{Graph, Origin, SymbolPlace};
 use crate::index::{FunctionId, InputId, NodeId, SymbolId};
@@ -18,7 +19,7 @@ pub struct MergedCode {
 #[derive(Default)]
 pub struct Sources {
     /// The place of each symbol of the input: a section and an offset in bytes.
-    symbols: Vec<Option<(InputId, u32)>>,
+    symbols: TiVec<SymbolId, Option<(InputId, u32)>>,
     /// The code that was merged into a node, by node.
     merged: FxHashMap<NodeId, Vec<MergedCode>>,
     /// The instructions of edited blocks, by block: pairs of an offset in the block and one in the input section, by
@@ -29,7 +30,7 @@ pub struct Sources {
 impl Sources {
     /// Returns the place of a symbol in the input, as an offset in bytes in a section; `None` if it had none there.
     pub fn place_of(&self, symbol: SymbolId) -> Option<(InputId, u32)> {
-        self.symbols.get(symbol.get()).copied().flatten()
+        self.symbols.get(symbol).copied().flatten()
     }
 
     /// Returns the code that was merged into a node.

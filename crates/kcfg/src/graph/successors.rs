@@ -1,11 +1,13 @@
 //! The successors of blocks, and the only predecessors of nodes.
 
+use typed_index_collections::ti_vec;
+
 use super::{Graph, SymbolPlace, Terminator};
-use crate::index::NodeId;
+use crate::index::{NodeId, NodeMap};
 
 /// The unique predecessor of each node, if exactly one other node refers or branches to it.
 pub(crate) struct Predecessors {
-    only: Vec<Incoming>,
+    only: NodeMap<Incoming>,
 }
 
 #[derive(Clone, Copy)]
@@ -17,9 +19,9 @@ enum Incoming {
 
 impl Predecessors {
     pub(crate) fn of(graph: &Graph) -> Predecessors {
-        let mut only = vec![Incoming::None; graph.nodes.len()];
+        let mut only = ti_vec![Incoming::None; graph.nodes.len()];
         let mut add = |from: NodeId, to: NodeId| {
-            only[to.get()] = match only[to.get()] {
+            only[to] = match only[to] {
                 Incoming::None => Incoming::One(from),
                 _ => Incoming::Many,
             };
@@ -37,7 +39,7 @@ impl Predecessors {
         // A symbol may be referenced from anywhere.
         for symbol in &graph.symbols {
             if let SymbolPlace::Node(node, 0) = symbol.place {
-                only[node.get()] = Incoming::Many;
+                only[node] = Incoming::Many;
             }
         }
         Predecessors { only }
@@ -45,7 +47,7 @@ impl Predecessors {
 
     /// Returns the only predecessor of a node; `None` if there may be others.
     pub(crate) fn only(&self, node: NodeId) -> Option<NodeId> {
-        match self.only[node.get()] {
+        match self.only[node] {
             Incoming::One(from) => Some(from),
             Incoming::None | Incoming::Many => None,
         }

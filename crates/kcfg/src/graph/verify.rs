@@ -10,11 +10,12 @@ mod ids;
 use std::fmt;
 
 use kisa::Flow;
+use typed_index_collections::ti_vec;
 
 use super::{
     Block, Counters, Graph, Life, Node, NodeKind, Ref, Role, SymbolPlace, Terminator, for_each_successor,
 };
-use crate::index::{NodeId, TableId};
+use crate::index::NodeId;
 
 /// A broken invariant, which is a defect of kshrink.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -65,13 +66,13 @@ impl Verifier<'_> {
     /// directly after the node that it is glued to.
     fn order(&self) -> Verdict {
         let graph = self.graph;
-        let mut listed = vec![false; graph.nodes.len()];
-        for (i, section) in graph.sections.iter().enumerate() {
+        let mut listed = ti_vec![false; graph.nodes.len()];
+        for (own, section) in graph.sections.iter_enumerated() {
             let mut before = None;
             for &id in &section.nodes {
                 let node = graph.node(id);
-                self.check(id, node.section.get() == i, || format!("{} lists it", section.name))?;
-                self.check(id, !std::mem::replace(&mut listed[id.get()], true), || "listed twice")?;
+                self.check(id, node.section == own, || format!("{} lists it", section.name))?;
+                self.check(id, !std::mem::replace(&mut listed[id], true), || "listed twice")?;
                 let glued = node.glued_to.filter(|&other| node.live && graph.node(other).live);
                 self.check(
                     id,
@@ -81,17 +82,17 @@ impl Verifier<'_> {
                 before = if node.live { Some(id) } else { before };
             }
         }
-        let unlisted = listed.iter().position(|listed| !listed).map(NodeId::from);
+        let unlisted = listed.position(|listed| !listed);
         unlisted.map_or(Ok(()), |id| self.check(id, false, || "no section lists it"))?;
-        let mut listed = vec![false; graph.nodes.len()];
-        for (i, function) in graph.functions.iter().enumerate() {
+        let mut listed = ti_vec![false; graph.nodes.len()];
+        for (own, function) in graph.functions.iter_enumerated() {
             for &id in &function.blocks {
-                let own = graph.function_of(id).is_some_and(|id| id.get() == i);
+                let own = graph.function_of(id) == Some(own);
                 self.check(id, own, || format!("function {} lists it", function.name))?;
-                self.check(id, !std::mem::replace(&mut listed[id.get()], true), || "listed twice")?;
+                self.check(id, !std::mem::replace(&mut listed[id], true), || "listed twice")?;
             }
         }
-        let is_missing = |&id: &NodeId| graph.block(id).is_some() && !listed[id.get()];
+        let is_missing = |&id: &NodeId| graph.block(id).is_some() && !listed[id];
         graph
             .node_ids()
             .find(is_missing)
@@ -100,12 +101,12 @@ impl Verifier<'_> {
 
     /// Slots of jump tables are within their chunks and fill their ranges.
     fn tables(&self) -> Verdict {
-        for (i, table) in self.graph.tables.iter().enumerate() {
-            let slots = self.graph.slots(TableId::from(i));
+        for (id, table) in self.graph.tables.iter_enumerated() {
+            let slots = self.graph.slots(id);
             let size: u32 = slots.iter().map(|slot| u32::from(slot.width)).sum();
             let whole = size == table.range.len() as u32 && !slots.is_empty();
             self.check(table.chunk, whole && table.range.end <= self.graph.node(table.chunk).size, || {
-                format!("jump table {i} at {:?} is not made of slots", table.range)
+                format!("jump table {} at {:?} is not made of slots", id.0, table.range)
             })?;
         }
         Ok(())
@@ -132,7 +133,7 @@ impl Verifier<'_> {
     }
 
     fn is_zero_initialized(&self, node: &Node) -> bool {
-        let section = &self.graph.sections[node.section.get()];
+        let section = &self.graph.sections[node.section];
         section.kind == goblin::elf::section_header::SHT_NOBITS
     }
 
@@ -143,7 +144,7 @@ impl Verifier<'_> {
             if let Role::Slot(table) = reference.role {
                 let own = graph
                     .tables
-                    .get(table.get())
+                    .get(table)
                     .is_some_and(|table| table.chunk == id && table.range.contains(&reference.offset));
                 self.check(id, own, || {
                     format!("the reference at {} is not a slot of its table", reference.offset)
@@ -243,7 +244,7 @@ impl Verifier<'_> {
     /// Every live instrumented block has its counter: the array is alive, and long enough.
     fn counters(&self) -> Verdict {
         let Some(Counters { symbol, blocks }) = &self.graph.counters else { return Ok(()) };
-        let array = match self.graph.symbols[symbol.get()].place {
+        let array = match self.graph.symbols[*symbol].place {
             SymbolPlace::Node(node, offset) => Some(self.graph.node(node)).map(|node| (node, offset)),
             _ => None,
         };

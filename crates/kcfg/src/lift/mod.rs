@@ -161,10 +161,10 @@ impl<'p> Lifter<'p> {
                 return Ok(lifted.graph);
             }
             let place = |pointed: &Pointed| match *pointed {
-                Pointed::Section(section) => (lifted.origins[section.get()], None),
+                Pointed::Section(section) => (lifted.origins[section], None),
                 Pointed::Function(entry) => {
                     let section = lifted.graph.node(entry).section;
-                    (lifted.origins[section.get()], Some(lifted.origin(entry).offset))
+                    (lifted.origins[section], Some(lifted.origin(entry).offset))
                 }
             };
             let places: Vec<_> = whole.iter().map(place).collect();
@@ -207,7 +207,7 @@ impl<'p> Lifter<'p> {
 
 /// Makes the nodes of a part roots, except for entries of weak tables.
 fn keep_alive(graph: &mut Graph, part: &Part) {
-    for &node in &graph.sections[part.section.get()].nodes {
+    for &node in &graph.sections[part.section.lifted()].nodes {
         let Some(origin) = graph.node(node).origin() else { continue };
         let end = origin.offset + origin.size.max(1);
         let site = graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use goblin::elf::section_header::{SHF_EXECINSTR, SHT_NOBITS};
 use kelf::{ObjectIndex, Program, SectionIndex};
+use typed_index_collections::TiVec;
 
 use rustc_hash::FxHashSet;
 
@@ -19,7 +20,7 @@ use crate::graph::{
     Block, Chunk, Function, Graph, InputSection, Life, Node, NodeKind, Opaque, Origin, Provenance, Root,
     Section, Sources, StackNote, Terminator,
 };
-use crate::index::{FunctionId, InputId, NodeId, SectionId};
+use crate::index::{FunctionId, NodeId, SectionId};
 use crate::mapping::Content;
 use crate::special::World;
 use kisa::{BranchKind, Flow};
@@ -33,9 +34,9 @@ pub(super) struct Lifted<'p> {
     /// For each section of each object, its section in the graph.
     pub section_ids: Vec<Vec<Option<SectionId>>>,
     /// For each section in the graph, the section of an object that it comes from.
-    pub origins: Vec<(ObjectIndex, SectionIndex)>,
+    pub origins: TiVec<SectionId, (ObjectIndex, SectionIndex)>,
     /// The decoded code sections, by section in the graph.
-    pub code: Vec<Option<&'p CodeSection>>,
+    pub code: TiVec<SectionId, Option<&'p CodeSection>>,
     /// The last instruction of each block.
     pub ends: Vec<(NodeId, BlockEnd)>,
     /// The `jmp`s that the kernel patches to `nop`s and back for static keys, by section and offset.
@@ -75,7 +76,7 @@ impl Lifted<'_> {
     /// Returns the node of a section that contains the byte at `offset`, and the offset in it. Offsets before the
     /// section are in its first node, offsets after it in its last.
     pub fn locate(&self, section: SectionId, offset: i64) -> Option<(NodeId, i64)> {
-        let nodes = &self.graph.sections[section.get()].nodes;
+        let nodes = &self.graph.sections[section].nodes;
         let after = nodes.partition_point(|&node| i64::from(self.origin(node).offset) <= offset);
         let &node = nodes.get(after.saturating_sub(1))?;
         Some((node, offset - i64::from(self.origin(node).offset)))
@@ -92,12 +93,12 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
     let graph = Graph {
         machine: program.machine,
         world: world.clone(),
-        nodes: Vec::new(),
-        inputs: Vec::new(),
-        sections: Vec::new(),
-        functions: Vec::new(),
-        symbols: Vec::new(),
-        tables: Vec::new(),
+        nodes: TiVec::new(),
+        inputs: TiVec::new(),
+        sections: TiVec::new(),
+        functions: TiVec::new(),
+        symbols: TiVec::new(),
+        tables: TiVec::new(),
         counters: None,
         sources: Sources::default(),
         roots: Vec::new(),
@@ -116,8 +117,8 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
     let mut lifted = Lifted {
         graph,
         section_ids: Vec::new(),
-        origins: Vec::new(),
-        code: Vec::new(),
+        origins: TiVec::new(),
+        code: TiVec::new(),
         ends: Vec::new(),
         static_jumps: FxHashSet::default(),
         distances: Vec::new(),
@@ -132,7 +133,7 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
                 ids.push(None);
                 continue;
             }
-            let id = SectionId::from(lifted.graph.sections.len());
+            let id = lifted.graph.sections.next_key();
             let name: Arc<str> = section.name.into();
             lifted.graph.inputs.push(InputSection {
                 name: Arc::clone(&name),
@@ -161,7 +162,7 @@ pub(super) fn create<'p>(program: &Program<'_>, world: &World, plans: &'p [Vec<S
         for (section, id) in object.sections.iter().zip(&ids) {
             let order = section.link_order.and_then(|order| ids[order.get()]);
             if let (Some(id), Some(order)) = (id, order) {
-                lifted.graph.sections[id.get()].order = Some(order);
+                lifted.graph.sections[*id].order = Some(order);
             }
         }
         lifted.section_ids.push(ids);
@@ -206,7 +207,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 self.lifted.static_jumps.extend(jumps.map(|region| (self.id, region.start)));
                 let mut end = 0;
                 for (i, span) in code.spans.iter().enumerate() {
-                    let first = self.lifted.graph.nodes.len();
+                    let first = self.lifted.graph.nodes.next_key();
                     let padding = self.bytes(end..span.start);
                     self.span(code, i, regions, fatal_traps);
                     if let Some(node) = self.lifted.graph.nodes.get_mut(first) {
@@ -224,8 +225,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     fn measure(&mut self) {
         let graph = &mut self.lifted.graph;
         let (mut end, mut padding) = (self.section.size as u32, 0);
-        for &id in graph.sections[self.id.get()].nodes.iter().rev() {
-            let node = &mut graph.nodes[id.get()];
+        for &id in graph.sections[self.id].nodes.iter().rev() {
+            let node = &mut graph.nodes[id];
             let Provenance::Input(origin) = &mut node.provenance else { continue };
             origin.size = end - origin.offset;
             origin.branch_len = (end - padding).saturating_sub(origin.offset + node.size);
@@ -236,8 +237,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     /// Glues the blocks at these offsets to the previous block.
     fn glue(&mut self, glued: &[u32]) {
         let graph = &mut self.lifted.graph;
-        for pair in graph.sections[self.id.get()].nodes.windows(2) {
-            let behind = &mut graph.nodes[pair[1].get()];
+        for pair in graph.sections[self.id].nodes.windows(2) {
+            let behind = &mut graph.nodes[pair[1]];
             let offset = behind.origin().map(|origin| origin.offset);
             if offset.is_some_and(|offset| glued.binary_search(&offset).is_ok()) {
                 behind.glued_to = Some(pair[0]);
@@ -254,7 +255,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     fn glue_node(&mut self, node: NodeId, count: &mut u32) {
         if *count > 0 {
             *count -= 1;
-            self.lifted.graph.nodes[node.get()].glued_to = node.get().checked_sub(1).map(NodeId::from);
+            self.lifted.graph.nodes[node].glued_to = node.get().checked_sub(1).map(NodeId::from);
         }
     }
 
@@ -274,8 +275,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             self.lifted.graph.opaque.push(Opaque { node, name, reason });
             return;
         }
-        let function = FunctionId::from(self.lifted.graph.functions.len());
-        let first = self.lifted.graph.nodes.len();
+        let function = self.lifted.graph.functions.next_key();
+        let first = self.lifted.graph.nodes.next_key();
         let from = code.insns.partition_point(|placed| placed.offset < span.start);
         let to = code.insns.partition_point(|placed| placed.offset < span.end);
         let mut start = span.start;
@@ -308,15 +309,15 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             while let Some(part) =
                 behind.and_then(|behind| code.data.get(behind)).filter(|part| part.padding == start)
             {
-                let first = self.lifted.graph.nodes.len();
+                let first = self.lifted.graph.nodes.next_key();
                 self.data(function, part);
-                self.glue_node(NodeId::from(first), &mut glued);
+                self.glue_node(first, &mut glued);
                 start = part.end;
                 behind = behind.map(|behind| behind + 1);
             }
         }
         let is_block = |&node: &NodeId| self.lifted.graph.block(node).is_some();
-        let nodes = (first..self.lifted.graph.nodes.len()).map(NodeId::from);
+        let nodes = (first.get()..self.lifted.graph.nodes.len()).map(NodeId::from);
         let blocks: Vec<NodeId> = nodes.filter(is_block).collect();
         if !blocks.is_empty() {
             let name = format!("{}:{}+{:#x}", self.object(), self.section.name, span.start);
@@ -348,8 +349,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
 
     /// Creates the chunks of data in a function.
     fn data(&mut self, function: FunctionId, part: &DataPart) {
-        let in_front = self.lifted.graph.sections[self.id.get()].nodes.last().copied();
-        let first = NodeId::from(self.lifted.graph.nodes.len());
+        let in_front = self.lifted.graph.sections[self.id].nodes.last().copied();
+        let first = self.lifted.graph.nodes.next_key();
         let padding = self.bytes(part.padding..part.start);
         let chunk = || Chunk { code: false, life: Life::Referenced, function: Some(function) };
         match &part.kind {
@@ -361,13 +362,13 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             }
             &DataKind::Distances { slots, width } => {
                 let table = self.chunk(part.start..part.end, width.into(), chunk());
-                self.lifted.graph.nodes[table.get()].glued_to = in_front;
+                self.lifted.graph.nodes[table].glued_to = in_front;
                 if let Some(block) = in_front {
                     self.lifted.distances.push(Distances { block, table, slots, width });
                 }
             }
         }
-        self.lifted.graph.nodes[first.get()].padding = padding;
+        self.lifted.graph.nodes[first].padding = padding;
     }
 
     /// Clears the fall-through of the last block of a function if it has none.
@@ -388,9 +389,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     fn node(&mut self, range: Range<u32>, align: u32, kind: NodeKind) -> NodeId {
         let bytes = self.bytes(range.clone());
         let graph = &mut self.lifted.graph;
-        let id = NodeId::from(graph.nodes.len());
-        let (section, offset) = (InputId::from(self.id.get()), range.start);
-        graph.nodes.push(Node {
+        let (section, offset) = (self.id.lifted_from(), range.start);
+        let id = graph.nodes.push_and_get_key(Node {
             provenance: Provenance::Input(Origin { section, offset, size: 0, branch_len: 0 }),
             section: self.id,
             size: range.len() as u32,
@@ -402,7 +402,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             kind,
             live: true,
         });
-        graph.sections[self.id.get()].nodes.push(id);
+        graph.sections[self.id].nodes.push(id);
         id
     }
 
@@ -417,7 +417,7 @@ impl<'p> SectionNodes<'_, '_, 'p> {
     }
 
     fn object(&self) -> &str {
-        &self.lifted.graph.inputs[self.id.get()].object
+        &self.lifted.graph.inputs[self.id.lifted_from()].object
     }
 }
 

@@ -17,7 +17,7 @@ use kelf::RelocClass;
 use rustc_hash::FxHashSet;
 
 use crate::graph::{Dest, Graph, Life, NodeKind, Target, Terminator};
-use crate::index::{FunctionId, NodeId, SectionId, TableId};
+use crate::index::{FunctionId, NodeId, SectionId};
 use crate::special::is_retpoline;
 
 /// The reason why such code is opaque.
@@ -36,8 +36,8 @@ pub(super) enum Pointed {
 pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
     let mut found = FxHashSet::default();
     let mut slots = FixedBitSet::with_capacity(graph.refs.len());
-    for table in 0..graph.tables.len() {
-        slots.insert_range(graph.slot_indices(TableId::from(table)));
+    for table in graph.tables.keys() {
+        slots.insert_range(graph.slot_indices(table));
     }
     for node in graph.node_ids() {
         let (code, function) = match &graph.node(node).kind {
@@ -73,7 +73,7 @@ fn has_computed_jump(graph: &Graph, function: FunctionId) -> bool {
     let computed = |end: &Terminator| match *end {
         Terminator::IndirectJump => true,
         Terminator::Jump(Dest { target: Target::Symbol(symbol), .. }) => {
-            is_retpoline(&graph.symbols[symbol.get()].name)
+            is_retpoline(&graph.symbols[symbol].name)
         }
         _ => false,
     };

@@ -37,8 +37,8 @@ pub(super) fn connect<'p>(program: &'p Program<'p>, lifted: &mut Lifted<'p>) -> 
     connector.mark_encodings();
     connector.add_tables();
     connector.groups();
-    for i in 0..connector.lifted.origins.len() {
-        connector.section_references(SectionId::from(i))?;
+    for section in connector.lifted.origins.keys() {
+        connector.section_references(section)?;
     }
     connector.terminators()?;
     connector.declare_undefined();
@@ -66,11 +66,11 @@ impl<'p> Connector<'_, 'p> {
     /// Turns the relocations of a section into references.
     fn section_references(&mut self, id: SectionId) -> Result<(), Error> {
         let relocs = self.relocs(id);
-        let executable = self.lifted.graph.sections[id.get()].flags & u64::from(SHF_EXECINSTR) != 0;
-        let code = self.lifted.code[id.get()];
+        let executable = self.lifted.graph.sections[id].flags & u64::from(SHF_EXECINSTR) != 0;
+        let code = self.lifted.code[id];
         let mut pending = relocs.iter().peekable();
-        for i in 0..self.lifted.graph.sections[id.get()].nodes.len() {
-            let node = self.lifted.graph.sections[id.get()].nodes[i];
+        for i in 0..self.lifted.graph.sections[id].nodes.len() {
+            let node = self.lifted.graph.sections[id].nodes[i];
             let (start, size) = (self.lifted.origin(node).offset, self.lifted.graph.node(node).size);
             let first = self.lifted.graph.refs.len() as u32;
             while let Some(reloc) = pending.next_if(|reloc| reloc.offset < u64::from(start + size)) {
@@ -110,7 +110,7 @@ impl<'p> Connector<'_, 'p> {
                 first.role = Role::Site;
             }
             let last = self.lifted.graph.refs.len() as u32;
-            self.lifted.graph.nodes[node.get()].refs = first..last;
+            self.lifted.graph.nodes[node].refs = first..last;
         }
         Ok(())
     }
@@ -226,9 +226,8 @@ impl<'p> Connector<'_, 'p> {
     /// Adds the tables of distances to the graph.
     fn add_tables(&mut self) {
         for Distances { block, table, slots, width } in std::mem::take(&mut self.lifted.distances) {
-            let id = TableId::from(self.lifted.graph.tables.len());
             let range = 0..slots * u32::from(width);
-            self.lifted.graph.tables.push(JumpTable { chunk: table, range });
+            let id = self.lifted.graph.tables.push_and_get_key(JumpTable { chunk: table, range });
             self.tables.insert(table, (slots, width));
             self.switches.insert(block, id);
         }
@@ -236,7 +235,7 @@ impl<'p> Connector<'_, 'p> {
 
     /// Returns the target of a relocation of the section, and the offset in bytes from it.
     fn target(&mut self, id: SectionId, reloc: &Reloc, bias: u8) -> Result<(Target, i64), Error> {
-        let (object_index, _) = self.lifted.origins[id.get()];
+        let (object_index, _) = self.lifted.origins[id];
         let addend = reloc.addend + i64::from(bias);
         let (object_index, symbol) = match self.program.resolve(object_index, reloc.symbol) {
             Resolved::Global(global) => {
@@ -270,7 +269,7 @@ impl<'p> Connector<'_, 'p> {
         }
         // In a mergeable section, a reference by the symbol of a string is to that string, whatever the addend; a
         // reference by the symbol of the section is to the string at the offset.
-        let merged = self.lifted.graph.sections[section_id.get()].flags & u64::from(SHF_MERGE) != 0;
+        let merged = self.lifted.graph.sections[section_id].flags & u64::from(SHF_MERGE) != 0;
         let point = symbol.value as i64 + addend;
         let at = if merged && symbol.kind != STT_SECTION { symbol.value as i64 } else { point };
         let Some((node, offset)) = self.lifted.locate(section_id, at) else {
@@ -290,14 +289,14 @@ impl<'p> Connector<'_, 'p> {
 
     /// Whether the addend of a relocation of the section is not an offset from the function that it names.
     fn stays_by_symbol(&self, id: SectionId, reloc: &Reloc) -> bool {
-        let (machine, flags) = (self.program.machine, self.lifted.graph.sections[id.get()].flags);
+        let (machine, flags) = (self.program.machine, self.lifted.graph.sections[id].flags);
         kelf::reloc::stays_by_symbol(machine, reloc.r_type, reloc.class)
             || flags & u64::from(SHF_EXECINSTR) != 0 && kelf::reloc::is_added_to_pc(machine, reloc.r_type)
     }
 
     /// Returns the block at an offset from a global symbol, within the same function.
     fn block_at(&self, symbol: SymbolId, addend: i64) -> Option<(Target, i64)> {
-        let SymbolPlace::Node(node, inside) = self.lifted.graph.symbols[symbol.get()].place else {
+        let SymbolPlace::Node(node, inside) = self.lifted.graph.symbols[symbol].place else {
             return None;
         };
         let function = self.lifted.graph.block(node).filter(|_| addend != 0)?.function;
@@ -308,7 +307,7 @@ impl<'p> Connector<'_, 'p> {
 
     /// Returns the object and the name of a section, for an error.
     fn place(&self, id: SectionId) -> (String, String) {
-        let input = &self.lifted.graph.inputs[id.get()];
+        let input = &self.lifted.graph.inputs[id.lifted_from()];
         (input.object.to_string(), input.name.to_string())
     }
 
@@ -328,7 +327,7 @@ impl<'p> Connector<'_, 'p> {
     }
 
     fn relocs(&self, id: SectionId) -> &'p [Reloc] {
-        let (object, section) = self.lifted.origins[id.get()];
+        let (object, section) = self.lifted.origins[id];
         &self.program.objects[object.get()].object.sections[section.get()].relocs
     }
 }

@@ -18,14 +18,13 @@ remains ordinary data, and because it points into the middle of the function, th
 
 use std::ops::Range;
 
-use fixedbitset::FixedBitSet;
 use kelf::{ObjectIndex, RelocClass, SectionIndex};
 use rustc_hash::FxHashMap;
 
 use super::bounds;
 use super::nodes::Lifted;
 use crate::graph::{Graph, JumpTable, NodeKind, Predecessors, Ref, Role, Target, Terminator};
-use crate::index::{NodeId, TableId};
+use crate::index::{IdSet, NodeId, TableId};
 
 /// Resolves the jump tables of all blocks that end with an indirect jump, if their size can be proved.
 pub(super) fn resolve(graph: &mut Graph) {
@@ -87,12 +86,9 @@ fn jump_table(chunk: NodeId, slots: &[Ref], behind: &[Ref]) -> Option<JumpTable>
 
 /// Makes the block's terminator a switch through the table. Two jumps may share one.
 fn attach(graph: &mut Graph, node: NodeId, table: JumpTable) {
-    let known = graph.tables.iter().rposition(|other| *other == table);
-    let id = TableId::from(known.unwrap_or(graph.tables.len()));
-    if known.is_none() {
-        graph.tables.push(table);
-    }
-    if let NodeKind::Block(block) = &mut graph.nodes[node.get()].kind {
+    let known = graph.tables.rposition(|other| *other == table);
+    let id = known.unwrap_or_else(|| graph.tables.push_and_get_key(table));
+    if let NodeKind::Block(block) = &mut graph.nodes[node].kind {
         block.end = Terminator::Switch(id);
     }
 }
@@ -117,16 +113,16 @@ pub(super) fn add_without_jump(
 /// jumps, keep [`Role::Address`].
 fn own_slots(graph: &mut Graph) {
     let mut spans: FxHashMap<NodeId, Vec<(i64, i64, TableId)>> = FxHashMap::default();
-    for (i, JumpTable { chunk, range }) in graph.tables.iter().enumerate() {
-        let span = (i64::from(range.start), i64::from(range.end), TableId::from(i));
+    for (table, JumpTable { chunk, range }) in graph.tables.iter_enumerated() {
+        let span = (i64::from(range.start), i64::from(range.end), table);
         spans.entry(*chunk).or_default().push(span);
     }
-    let mut shared = FixedBitSet::with_capacity(graph.tables.len());
+    let mut shared = IdSet::with_capacity(graph.tables.len());
     for spans in spans.values_mut() {
         spans.sort_unstable();
         for pair in spans.windows(2) {
             if pair[1].0 < pair[0].1 {
-                shared.extend([pair[0].2.get(), pair[1].2.get()]);
+                shared.extend([pair[0].2, pair[1].2]);
             }
         }
     }
@@ -140,13 +136,13 @@ fn own_slots(graph: &mut Graph) {
             let Some(spans) = spans.get(&chunk) else { continue };
             let at = i64::from(at) + reference.addend;
             let inside = spans.iter().filter(|span| (span.0..span.1).contains(&at) && own != Some(span.2));
-            shared.extend(inside.map(|span| span.2.get()));
+            shared.extend(inside.map(|span| span.2));
         }
     }
-    for i in 0..graph.tables.len() {
-        if !shared.contains(i) {
-            let slots = graph.slot_indices(TableId::from(i));
-            graph.refs[slots].iter_mut().for_each(|slot| slot.role = Role::Slot(TableId::from(i)));
+    for table in graph.tables.keys() {
+        if !shared.contains(table) {
+            let slots = graph.slot_indices(table);
+            graph.refs[slots].iter_mut().for_each(|slot| slot.role = Role::Slot(table));
         }
     }
 }

@@ -3,11 +3,11 @@
 mod padding;
 mod references;
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHT_NOBITS, SHT_PROGBITS};
 use indexmap::IndexMap;
 use kelf::{ATTRIBUTES, Attributes, Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex};
 use rustc_hash::FxHashMap;
+use typed_index_collections::{TiVec, ti_vec};
 
 use super::lowered::{Error, Lowered, PlacedCode};
 use super::pack;
@@ -16,7 +16,7 @@ use super::symbols::{Places, SymbolTable};
 use super::unwind;
 use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
 use crate::graph::{Block, Graph, JumpTable, NodeKind, Role, StackNote, Terminator};
-use crate::index::{NodeId, SectionId, SymbolId, TableId};
+use crate::index::{IdSet, NodeId, NodeMap, SectionId, SymbolId};
 use crate::mapping::Content;
 use crate::own::{OUTLINED, OWN};
 use kisa::{BranchRelocation, Rewritable};
@@ -30,13 +30,13 @@ pub(super) struct Emitter<'g> {
     isa: &'g dyn Rewritable,
     /// The output sections, with their placed nodes.
     placed: Vec<Placed>,
-    sections: Vec<Option<SectionIndex>>,
-    offsets: Vec<u32>,
-    ends: Vec<u32>,
-    part_ends: Vec<u32>,
+    sections: NodeMap<Option<SectionIndex>>,
+    offsets: NodeMap<u32>,
+    ends: NodeMap<u32>,
+    part_ends: NodeMap<u32>,
     symbols: SymbolTable<'g>,
     /// For each section of the graph, its first output section.
-    outputs: Vec<Option<SectionIndex>>,
+    outputs: TiVec<SectionId, Option<SectionIndex>>,
     /// For each output section, its symbol.
     section_symbols: Vec<SymbolIndex>,
 }
@@ -49,16 +49,15 @@ impl<'g> Emitter<'g> {
             graph,
             isa,
             placed: Vec::new(),
-            sections: vec![None; graph.nodes.len()],
-            offsets: vec![0; graph.nodes.len()],
-            ends: vec![0; graph.nodes.len()],
-            part_ends: vec![0; graph.nodes.len()],
+            sections: ti_vec![None; graph.nodes.len()],
+            offsets: ti_vec![0; graph.nodes.len()],
+            ends: ti_vec![0; graph.nodes.len()],
+            part_ends: ti_vec![0; graph.nodes.len()],
             symbols: SymbolTable::new(graph),
-            outputs: vec![None; graph.sections.len()],
+            outputs: ti_vec![None; graph.sections.len()],
             section_symbols: vec![SymbolIndex(0)],
         };
-        for (i, section) in graph.sections.iter().enumerate() {
-            let id = SectionId::from(i);
+        for (id, section) in graph.sections.iter_enumerated() {
             let live: Vec<NodeId> =
                 section.nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
             let (offsets, placed) = (&mut emitter.offsets, &mut emitter.placed);
@@ -78,10 +77,10 @@ impl<'g> Emitter<'g> {
         let placed = std::mem::take(&mut emitter.placed);
         for (i, placed) in placed.iter().enumerate() {
             let index = SectionIndex::from(i + 1);
-            emitter.outputs[placed.section.get()].get_or_insert(index);
+            emitter.outputs[placed.section].get_or_insert(index);
             for node in &placed.nodes {
-                emitter.sections[node.node.get()] = Some(index);
-                emitter.ends[node.node.get()] = node.offset
+                emitter.sections[node.node] = Some(index);
+                emitter.ends[node.node] = node.offset
                     + graph.node(node.node).size
                     + node.branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
             }
@@ -103,8 +102,8 @@ impl<'g> Emitter<'g> {
     fn find_parts(&mut self, nodes: &[PlacedNode]) {
         let graph = self.graph;
         for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {
-            let end = part.last().map_or(0, |last| self.ends[last.node.get()]);
-            part.iter().for_each(|placed| self.part_ends[placed.node.get()] = end);
+            let end = part.last().map_or(0, |last| self.ends[last.node]);
+            part.iter().for_each(|placed| self.part_ends[placed.node] = end);
         }
     }
 
@@ -116,8 +115,8 @@ impl<'g> Emitter<'g> {
         let placed = std::mem::take(&mut self.placed);
         for nodes in placed.iter().map(|placed| &placed.nodes) {
             for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {
-                let (first, end) = (part[0].node, self.part_ends[part[0].node.get()]);
-                let section = self.sections[first.get()];
+                let (first, end) = (part[0].node, self.part_ends[part[0].node]);
+                let section = self.sections[first];
                 let size = u64::from(end - part[0].offset);
                 if let Some(section) = section.filter(|_| graph.block(first).is_some() && size > 0)
                     && !named.contains(&(section, part[0].offset))
@@ -137,7 +136,7 @@ impl<'g> Emitter<'g> {
             return;
         }
         for (i, placed) in self.placed.iter().enumerate() {
-            if graph.sections[placed.section.get()].flags & u64::from(SHF_EXECINSTR) == 0 {
+            if graph.sections[placed.section].flags & u64::from(SHF_EXECINSTR) == 0 {
                 continue;
             }
             let (mut before, mut end, mut code) = (None, 0, None);
@@ -159,7 +158,7 @@ impl<'g> Emitter<'g> {
                     self.symbols.add_mapping(section, offset, content);
                 }
                 code = content.filter(|&content| content != Content::Data).or(code);
-                (before, end) = (content, self.ends[node.get()]);
+                (before, end) = (content, self.ends[node]);
             }
         }
     }
@@ -183,12 +182,12 @@ impl<'g> Emitter<'g> {
     fn code(&self) -> Vec<PlacedCode> {
         let mut code = Vec::new();
         for placed in &self.placed {
-            if self.graph.sections[placed.section.get()].flags & u64::from(SHF_EXECINSTR) == 0 {
+            if self.graph.sections[placed.section].flags & u64::from(SHF_EXECINSTR) == 0 {
                 continue;
             }
             code.extend(placed.nodes.iter().filter_map(|&PlacedNode { node, offset, .. }| {
-                let size = self.ends[node.get()] - offset;
-                self.sections[node.get()].map(|section| PlacedCode { node, section, offset, size })
+                let size = self.ends[node] - offset;
+                self.sections[node].map(|section| PlacedCode { node, section, offset, size })
             }));
         }
         code
@@ -233,12 +232,12 @@ impl<'g> Emitter<'g> {
         let mut all = Vec::new();
         for (i, placed) in self.placed.iter().enumerate() {
             let section = SectionIndex::from(i + 1);
-            if self.graph.sections[placed.section.get()].whole {
+            if self.graph.sections[placed.section].whole {
                 all.push(Carried { section, range: 0..placed.size, reason: HAND_WRITTEN });
             }
             for &PlacedNode { node, offset, .. } in &placed.nodes {
                 if let Some(&reason) = reasons.get(&node) {
-                    all.push(Carried { section, range: offset..self.ends[node.get()], reason });
+                    all.push(Carried { section, range: offset..self.ends[node], reason });
                 }
             }
         }
@@ -249,18 +248,18 @@ impl<'g> Emitter<'g> {
     /// Returns the live jump tables whose jumps were removed.
     fn tables_without_jump(&self) -> Vec<Carried> {
         let graph = self.graph;
-        let mut jumps = FixedBitSet::with_capacity(graph.tables.len());
+        let mut jumps = IdSet::with_capacity(graph.tables.len());
         for node in graph.nodes.iter().filter(|node| node.live) {
             if let NodeKind::Block(Block { end: Terminator::Switch(table), .. }) = &node.kind {
-                jumps.insert(table.get());
+                jumps.insert(*table);
             }
         }
-        let gone = (0..graph.tables.len()).filter(|&table| !jumps.contains(table)).map(TableId::from);
+        let gone = graph.tables.keys().filter(|&table| !jumps.contains(table));
         let tables = gone.filter_map(|table| {
-            let JumpTable { chunk, range } = &graph.tables[table.get()];
+            let JumpTable { chunk, range } = &graph.tables[table];
             let is_data = graph.slots(table).first()?.role == Role::Address;
-            let section = self.sections[chunk.get()].filter(|_| is_data)?;
-            let start = self.offsets[chunk.get()];
+            let section = self.sections[*chunk].filter(|_| is_data)?;
+            let start = self.offsets[*chunk];
             let range = start + range.start..start + range.end;
             Some(Carried { section, range, reason: TABLE })
         });
@@ -271,7 +270,7 @@ impl<'g> Emitter<'g> {
 
     fn section(&mut self, placed: &Placed) -> Result<Section<'g>, Error> {
         let graph = self.graph;
-        let input = &graph.sections[placed.section.get()];
+        let input = &graph.sections[placed.section];
         let mut data = Vec::new();
         let mut relocs = Vec::new();
         if input.kind != SHT_NOBITS {
@@ -288,7 +287,7 @@ impl<'g> Emitter<'g> {
         }
         // With `SHF_LINK_ORDER` but no order, the linker has no place for a section.
         let order = placed.about.first().map(|&(section, _)| section).or(input.order);
-        let link_order = order.and_then(|order| self.outputs[order.get()]);
+        let link_order = order.and_then(|order| self.outputs[order]);
         let dropped = if link_order.is_some() { SHF_GROUP } else { SHF_GROUP | SHF_LINK_ORDER };
         Ok(Section {
             name: graph.world.output_name(&input.name),
@@ -308,7 +307,7 @@ impl<'g> Emitter<'g> {
         let Some(site) = self.graph.site(entry.node) else { return };
         let at = u64::from(entry.offset + site.offset);
         if let (Some(section), Some(reloc)) =
-            (self.outputs[section.get()], relocs.iter_mut().find(|reloc| reloc.offset == at))
+            (self.outputs[section], relocs.iter_mut().find(|reloc| reloc.offset == at))
         {
             reloc.symbol = self.section_symbols[section.get()];
             reloc.addend = i64::from(offset);
@@ -358,7 +357,7 @@ impl<'g> Emitter<'g> {
         let mut members: IndexMap<SymbolId, Vec<SectionIndex>> = IndexMap::new();
         for section in &self.graph.sections {
             let Some(signature) = section.group else { continue };
-            if let Some(index) = section.nodes.iter().find_map(|node| self.sections[node.get()]) {
+            if let Some(index) = section.nodes.iter().find_map(|node| self.sections[*node]) {
                 members.entry(signature).or_default().push(index);
             }
         }

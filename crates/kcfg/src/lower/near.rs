@@ -9,13 +9,13 @@ far away. Tables get slots of two bytes if one byte is not enough. This is repea
 every copy moves the code after it. Unread literals are removed.
 */
 
-use fixedbitset::FixedBitSet;
 use kelf::RelocClass;
 use kisa::Rewritable;
+use typed_index_collections::ti_vec;
 
 use super::relax::{self, PlacedNode, Relax};
 use crate::graph::{Editor, Graph, Ref, SymbolPlace, Target, Terminator};
-use crate::index::{NodeId, SectionId, TableId};
+use crate::index::{NodeId, NodeMap, NodeSet, SectionId, TableId};
 
 /// Maximum number of times that all code is placed. Lowering reports everything still out of reach as an error.
 const MAX_ROUNDS: usize = 64;
@@ -35,8 +35,8 @@ pub fn bring_near(graph: &mut Graph) {
         // Remove these first: this moves the code after them, and the reach of `sub r1, pc, #N` has gaps.
         remove_unread(graph);
         let mut found = Found::default();
-        let mut offsets = vec![0; graph.nodes.len()];
-        for section in (0..graph.sections.len()).map(SectionId::from) {
+        let mut offsets = ti_vec![0; graph.nodes.len()];
+        for section in graph.sections.keys() {
             found.look_at(graph, section, &mut offsets);
         }
         if found.is_empty() {
@@ -48,19 +48,19 @@ pub fn bring_near(graph: &mut Graph) {
 
 /// Removes the literals that no live instruction reads.
 fn remove_unread(graph: &mut Graph) {
-    let mut read = FixedBitSet::with_capacity(graph.nodes.len());
+    let mut read = NodeSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         let targets = graph.refs_of(node).iter().filter_map(|reference| graph.resolve_node(reference.target));
-        read.extend(targets.map(NodeId::get));
+        read.extend(targets);
     }
-    read.extend(graph.roots.iter().map(|root| root.node.get()));
+    read.extend(graph.roots.iter().map(|root| root.node));
     read.extend(graph.symbols.iter().filter_map(|symbol| match symbol.place {
-        SymbolPlace::Node(node, _) => Some(node.get()),
+        SymbolPlace::Node(node, _) => Some(node),
         _ => None,
     }));
     for node in graph.node_ids() {
-        if is_literal(graph, node) && !read.contains(node.get()) {
-            graph.nodes[node.get()].live = false;
+        if is_literal(graph, node) && !read.contains(node) {
+            graph.nodes[node].live = false;
         }
     }
 }
@@ -105,8 +105,8 @@ impl Found {
     }
 
     /// Adds the references out of reach in a section of code; none if its branches are out of reach as well.
-    fn look_at(&mut self, graph: &Graph, section: SectionId, offsets: &mut [u32]) {
-        let nodes = graph.sections[section.get()].nodes.iter().copied();
+    fn look_at(&mut self, graph: &Graph, section: SectionId, offsets: &mut NodeMap<u32>) {
+        let nodes = graph.sections[section].nodes.iter().copied();
         let live: Vec<NodeId> = nodes.filter(|&node| graph.node(node).live).collect();
         if !live.iter().any(|&node| graph.block(node).is_some()) {
             return;
@@ -154,7 +154,7 @@ struct Part<'p> {
     isa: &'static dyn Rewritable,
     section: SectionId,
     nodes: &'p [PlacedNode],
-    offsets: &'p [u32],
+    offsets: &'p NodeMap<u32>,
 }
 
 impl Part<'_> {
@@ -178,7 +178,7 @@ impl Part<'_> {
                 let load =
                     Load { node: placed.node, offset: reference.offset, width: reference.width, inside };
                 let here = graph.node(literal).section == self.section;
-                if here && self.reaches(&load, self.offsets[literal.get()]) {
+                if here && self.reaches(&load, self.offsets[literal]) {
                     continue;
                 }
                 if let Some(literal) = self.other(i, &load, literal, &planned, found) {
@@ -201,12 +201,12 @@ impl Part<'_> {
 
     /// Whether the slots of a table of distances are too narrow.
     fn is_narrow(&self, table: TableId) -> bool {
-        let chunk = self.graph.tables[table.get()].chunk;
-        let start = i64::from(self.offsets[chunk.get()]);
+        let chunk = self.graph.tables[table].chunk;
+        let start = i64::from(self.offsets[chunk]);
         self.graph.slots(table).iter().filter(|slot| slot.class == RelocClass::Literal).any(|slot| {
             let to = self.graph.resolve(slot.target).filter(|&(to, _)| self.graph.node(to).live);
             to.is_some_and(|(to, inside)| {
-                let target = i64::from(self.offsets[to.get()]) + i64::from(inside) + slot.addend;
+                let target = i64::from(self.offsets[to]) + i64::from(inside) + slot.addend;
                 slot.width == 1 && (target - start) / 2 > 0xff
             })
         })
@@ -222,7 +222,7 @@ impl Part<'_> {
         let graph = self.graph;
         let start = load.offset as usize;
         let mut bytes = graph.bytes_of(load.node)[start..start + usize::from(load.width)].to_vec();
-        let place = u64::from(self.offsets[load.node.get()] + load.offset + by);
+        let place = u64::from(self.offsets[load.node] + load.offset + by);
         let target = i64::from(literal) + load.inside;
         target >= 0 && self.isa.set_literal(&mut bytes, graph.encoding(load.node).at(place), target as u64)
     }
@@ -243,7 +243,7 @@ impl Part<'_> {
                 && graph.node(other).align >= graph.node(literal).align
         };
         let there = self.nodes.iter().map(|placed| placed.node).find(|&other| {
-            can_be_copied(graph, other) && same(other) && self.reaches(load, self.offsets[other.get()])
+            can_be_copied(graph, other) && same(other) && self.reaches(load, self.offsets[other])
         });
         if let Some(there) = there {
             return Some(Literal::There(there));

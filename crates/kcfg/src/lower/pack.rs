@@ -28,7 +28,7 @@ const FILLER: u32 = 8;
 
 /// Reorders plain data; everything else keeps its place.
 pub(super) fn order(graph: &Graph, placed: &mut Vec<Placed>) {
-    let section = |placed: &Placed| &graph.sections[placed.section.get()];
+    let section = |placed: &Placed| &graph.sections[placed.section];
     let (plain, others): (Vec<_>, Vec<_>) =
         std::mem::take(placed).into_iter().partition(|placed| is_plain(graph, section(placed)));
     *placed = others;
@@ -172,7 +172,7 @@ impl Class {
 /// Whether the nodes of a section are placed individually, between those of others. With a larger alignment, that would
 /// waste more than placing them together.
 pub(super) fn fills_gaps(graph: &Graph, section: SectionId, live: &[NodeId]) -> bool {
-    is_plain(graph, &graph.sections[section.get()]) && widest(graph, live) <= FILLER
+    is_plain(graph, &graph.sections[section]) && widest(graph, live) <= FILLER
 }
 
 fn is_plain(graph: &Graph, section: &Section) -> bool {

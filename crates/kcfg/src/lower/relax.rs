@@ -3,7 +3,7 @@
 use goblin::elf::sym::{STB_WEAK, STT_FUNC, STT_GNU_IFUNC};
 
 use crate::graph::{Dest, Graph, NodeKind, SymbolPlace, Target, Terminator};
-use crate::index::{NodeId, SectionId};
+use crate::index::{NodeId, NodeMap, SectionId};
 use kisa::{Branch, BranchForm, Encoding, Rewritable};
 
 /// Whether branches to global symbols in the same section are encoded like any other.
@@ -61,7 +61,7 @@ pub(super) fn place(
     section: SectionId,
     live: &[NodeId],
     relax: Relax,
-    offsets: &mut [u32],
+    offsets: &mut NodeMap<u32>,
     out: &mut Vec<Placed>,
 ) -> Result<(), TooFar> {
     let mut nodes: Vec<PlacedNode> = Vec::with_capacity(live.len());
@@ -76,7 +76,7 @@ pub(super) fn place(
     }
     if !nodes.is_empty() {
         let align = match relax {
-            Relax::AsAssembled => graph.sections[section.get()].align.max(1),
+            Relax::AsAssembled => graph.sections[section].align.max(1),
             // The node that needed a larger alignment may have been removed.
             Relax::Shortest => widest(graph, live),
         };
@@ -90,7 +90,7 @@ pub(super) fn place_apart(
     graph: &Graph,
     section: SectionId,
     live: &[NodeId],
-    offsets: &mut [u32],
+    offsets: &mut NodeMap<u32>,
     out: &mut Vec<Placed>,
 ) {
     for run in live.chunk_by(|&before, &after| graph.node(after).glued_to == Some(before)) {
@@ -114,7 +114,7 @@ fn alignment(graph: &Graph, node: NodeId) -> u32 {
 
 /// Assigns an offset to each node; returns the size of the section. As assembled, nodes keep the padding of the input
 /// between them; else only the padding for their alignment.
-fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets: &mut [u32]) -> u32 {
+fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets: &mut NodeMap<u32>) -> u32 {
     let mut at = 0u32;
     for i in 0..nodes.len() {
         let node = graph.node(nodes[i].node);
@@ -131,7 +131,7 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
             at = (at + align - 1 - residue) / align * align + residue;
         }
         nodes[i].offset = at;
-        offsets[nodes[i].node.get()] = at;
+        offsets[nodes[i].node] = at;
         at += node.size + nodes[i].branches.iter().map(|branch| u32::from(branch.form.len)).sum::<u32>();
     }
     at
@@ -148,7 +148,7 @@ fn grow(
     isa: &dyn Rewritable,
     graph: &Graph,
     nodes: &mut [PlacedNode],
-    offsets: &[u32],
+    offsets: &NodeMap<u32>,
 ) -> Result<bool, TooFar> {
     let mut grown = false;
     for placed in nodes {
@@ -171,9 +171,9 @@ fn grow(
 }
 
 /// Returns the offset in the output section of a destination in the same section.
-pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &[u32]) -> i64 {
+pub(super) fn destination(graph: &Graph, dest: &Dest, offsets: &NodeMap<u32>) -> i64 {
     let (node, inside) = graph.resolve(dest.target).expect("a local destination");
-    i64::from(offsets[node.get()]) + i64::from(inside) + dest.offset
+    i64::from(offsets[node]) + i64::from(inside) + dest.offset
 }
 
 /// Chooses the final branches of blocks.
@@ -243,7 +243,7 @@ impl BranchMaker<'_> {
             // Another object of the link may still override a weak definition; the address of an indirect function is
             // the result of calling it.
             Target::Symbol(symbol) => {
-                let symbol = &self.graph.symbols[symbol.get()];
+                let symbol = &self.graph.symbols[symbol];
                 // A jump cannot change the encoding; the linker handles that.
                 let thumb = self.graph.encoding(from) == Encoding::Thumb;
                 self.relax == Relax::Shortest

@@ -6,7 +6,7 @@ use kelf::{Place, SectionIndex, Symbol, SymbolIndex};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Graph, NodeKind, SymbolPlace, Target};
-use crate::index::{NodeId, SymbolId};
+use crate::index::{NodeId, NodeMap, SymbolId};
 use crate::mapping::{Content, symbol_in_front};
 use crate::own::OWN;
 use kisa::Encoding;
@@ -26,13 +26,13 @@ pub(super) struct SymbolTable<'g> {
 /// The places of the nodes in the output.
 pub(super) struct Places<'l> {
     /// For each node, its output section, if it is alive.
-    pub sections: &'l [Option<SectionIndex>],
+    pub sections: &'l NodeMap<Option<SectionIndex>>,
     /// For each node, its offset there.
-    pub offsets: &'l [u32],
+    pub offsets: &'l NodeMap<u32>,
     /// For each node, its end there, including branches.
-    pub ends: &'l [u32],
+    pub ends: &'l NodeMap<u32>,
     /// For each block, the end there of the sequence of blocks of its function that contains it.
-    pub part_ends: &'l [u32],
+    pub part_ends: &'l NodeMap<u32>,
 }
 
 impl<'g> SymbolTable<'g> {
@@ -55,31 +55,31 @@ impl<'g> SymbolTable<'g> {
     /// its source file, then all others. Symbols that lifting made for references follow in the order of the `live`
     /// nodes that refer to them.
     pub fn add_defined(&mut self, places: &Places<'_>, live: impl Iterator<Item = NodeId>) {
-        let mut files: IndexMap<*const u8, Vec<usize>> = IndexMap::new();
+        let mut files: IndexMap<*const u8, Vec<SymbolId>> = IndexMap::new();
         let mut others = Vec::new();
-        for (i, symbol) in self.graph.symbols.iter().enumerate().filter(|(_, symbol)| !symbol.overridden) {
+        for (id, symbol) in self.graph.symbols.iter_enumerated().filter(|(_, symbol)| !symbol.overridden) {
             let SymbolPlace::Node(node, _) = symbol.place else { continue };
-            if places.sections[node.get()].is_none() || symbol.name == OWN {
+            if places.sections[node].is_none() || symbol.name == OWN {
                 continue;
             }
             match &symbol.file {
                 // Compare addresses: each object has its own symbol, even if two have the same name.
-                Some(file) => files.entry(file.as_ptr()).or_default().push(i),
-                None => others.push(i),
+                Some(file) => files.entry(file.as_ptr()).or_default().push(id),
+                None => others.push(id),
             }
         }
         for symbols in files.into_values() {
             self.add_file(self.graph.symbols[symbols[0]].file.as_deref().unwrap_or_default());
-            symbols.into_iter().for_each(|i| self.add_placed(i, places));
+            symbols.into_iter().for_each(|id| self.add_placed(id, places));
         }
-        others.into_iter().for_each(|i| self.add_placed(i, places));
+        others.into_iter().for_each(|id| self.add_placed(id, places));
         let graph = self.graph;
         for reference in live.flat_map(|node| graph.refs_of(node)) {
             if let Target::Symbol(symbol) = reference.target
-                && graph.symbols[symbol.get()].name == OWN
+                && graph.symbols[symbol].name == OWN
                 && !self.indices.contains_key(&symbol)
             {
-                self.add_placed(symbol.get(), places);
+                self.add_placed(symbol, places);
             }
         }
     }
@@ -90,16 +90,16 @@ impl<'g> SymbolTable<'g> {
     }
 
     /// Adds a symbol of a live node.
-    fn add_placed(&mut self, i: usize, places: &Places<'_>) {
-        let symbol = &self.graph.symbols[i];
+    fn add_placed(&mut self, id: SymbolId, places: &Places<'_>) {
+        let symbol = &self.graph.symbols[id];
         let SymbolPlace::Node(node, offset) = symbol.place else { return };
-        let Some(section) = places.sections[node.get()] else { return };
+        let Some(section) = places.sections[node] else { return };
         let input = self.graph.node(node);
         let behind = offset > 0 && offset >= input.size && matches!(input.kind, NodeKind::Block(_));
-        let value = if behind { places.ends[node.get()] } else { places.offsets[node.get()] + offset };
+        let value = if behind { places.ends[node] } else { places.offsets[node] + offset };
         let is_function = symbol.kind == STT_FUNC && offset == 0;
         let size = match input.kind {
-            NodeKind::Block(_) if is_function => u64::from(places.part_ends[node.get()] - value),
+            NodeKind::Block(_) if is_function => u64::from(places.part_ends[node] - value),
             _ => symbol.size,
         };
         let index = self.push(Symbol {
@@ -112,7 +112,7 @@ impl<'g> SymbolTable<'g> {
             other: symbol.other,
             place: Place::Section(section),
         });
-        self.indices.insert(SymbolId::from(i), index);
+        self.indices.insert(id, index);
         if symbol.kind == STT_FUNC && symbol.binding == STB_LOCAL {
             self.function_at.entry((section, value)).or_insert(index);
         }
@@ -154,14 +154,14 @@ impl<'g> SymbolTable<'g> {
     /// depends on the order of the sections.
     pub fn add_unplaced(&mut self) {
         let symbols = &self.graph.symbols;
-        let is_unplaced = |i: &usize| {
-            let place = matches!(symbols[*i].place, SymbolPlace::Undefined | SymbolPlace::Absolute(_));
-            place && symbols[*i].binding == STB_GLOBAL
+        let is_unplaced = |id: &SymbolId| {
+            let place = matches!(symbols[*id].place, SymbolPlace::Undefined | SymbolPlace::Absolute(_));
+            place && symbols[*id].binding == STB_GLOBAL
         };
-        let mut unplaced: Vec<usize> = (0..symbols.len()).filter(is_unplaced).collect();
-        unplaced.sort_by_key(|&i| &symbols[i].name);
-        for i in unplaced {
-            self.index(SymbolId::from(i));
+        let mut unplaced: Vec<SymbolId> = symbols.keys().filter(is_unplaced).collect();
+        unplaced.sort_by_key(|&id| &symbols[id].name);
+        for id in unplaced {
+            self.index(id);
         }
     }
 
@@ -170,7 +170,7 @@ impl<'g> SymbolTable<'g> {
         if let Some(&index) = self.indices.get(&id) {
             return Some(index);
         }
-        let symbol = &self.graph.symbols[id.get()];
+        let symbol = &self.graph.symbols[id];
         let (value, place) = match symbol.place {
             SymbolPlace::Node(..) => return None,
             SymbolPlace::Undefined => (0, Place::Undefined),
@@ -195,8 +195,8 @@ impl<'g> SymbolTable<'g> {
     /// section symbol: the symbol of the function there, or a new one. A global symbol may resolve to another object's
     /// in the link.
     pub fn branch_target(&mut self, node: NodeId, offset: i64, places: &Places<'_>) -> Option<SymbolIndex> {
-        let place = u32::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?;
-        let section = places.sections[node.get()]?;
+        let place = u32::try_from(i64::from(places.offsets[node]) + offset).ok()?;
+        let section = places.sections[node]?;
         let function = self.function_at.get(&(section, place)).copied();
         function.or_else(|| self.own(node, offset, places))
     }
@@ -207,10 +207,10 @@ impl<'g> SymbolTable<'g> {
         if let Some(&index) = self.own.get(&(node, offset)) {
             return Some(index);
         }
-        let section = places.sections[node.get()]?;
+        let section = places.sections[node]?;
         let index = self.push(Symbol {
             name: OWN,
-            value: u64::try_from(i64::from(places.offsets[node.get()]) + offset).ok()?,
+            value: u64::try_from(i64::from(places.offsets[node]) + offset).ok()?,
             kind: self.graph.section_of(node).kind_of_place(),
             place: Place::Section(section),
             ..Symbol::null()

@@ -36,7 +36,7 @@ pub(super) fn regroup(graph: &Graph, placed: &mut Vec<Placed>) {
     let mut all = Vec::with_capacity(placed.len());
     for piece in std::mem::take(placed) {
         if is_index(graph, piece.section) {
-            let code = graph.sections[piece.section.get()].order;
+            let code = graph.sections[piece.section].order;
             all.extend(code.and_then(|code| made.get_mut(&code)?.take()));
         } else {
             all.push(piece);
@@ -57,7 +57,7 @@ fn index(graph: &Graph, section: SectionId, code: SectionId, entries: &[(NodeId,
         section,
         nodes: entries.iter().enumerate().map(place).collect(),
         size: entries.len() as u32 * ENTRY,
-        align: graph.sections[section.get()].align.max(1),
+        align: graph.sections[section].align.max(1),
         about: entries.iter().map(|&(_, offset)| (code, offset)).collect(),
     }
 }
@@ -75,8 +75,8 @@ struct Templates<'g> {
 impl<'g> Templates<'g> {
     fn of(graph: &'g Graph) -> Templates<'g> {
         let mut templates = Templates::default();
-        for id in (0..graph.sections.len()).map(SectionId::from).filter(|&id| is_index(graph, id)) {
-            let section = &graph.sections[id.get()];
+        for id in graph.sections.keys().filter(|&id| is_index(graph, id)) {
+            let section = &graph.sections[id];
             if let Some(code) = section.order {
                 templates.by_code.entry(code).or_insert(id);
             }
@@ -89,7 +89,7 @@ impl<'g> Templates<'g> {
     /// Returns the template for a section of code: its own, or one with the name that the compiler would give it, or
     /// else any.
     fn get(&self, graph: &Graph, code: SectionId) -> Option<SectionId> {
-        let wanted = match graph.world.output_name(&graph.sections[code.get()].name) {
+        let wanted = match graph.world.output_name(&graph.sections[code].name) {
             ".text" => INDEX.to_owned(),
             other => format!("{INDEX}{other}"),
         };
@@ -99,7 +99,7 @@ impl<'g> Templates<'g> {
 }
 
 fn is_index(graph: &Graph, section: SectionId) -> bool {
-    graph.sections[section.get()].nodes.first().is_some_and(|&node| graph.is_unwind_entry(node))
+    graph.sections[section].nodes.first().is_some_and(|&node| graph.is_unwind_entry(node))
 }
 
 /// The live entries.

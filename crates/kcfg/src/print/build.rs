@@ -103,7 +103,7 @@ impl Printer<'_> {
         let slots = self.graph.slots(id);
         TableRecord {
             id,
-            chunk: self.graph.tables[id.get()].chunk,
+            chunk: self.graph.tables[id].chunk,
             offset: slots.first().map_or(0, |slot| slot.offset),
             slots: slots.iter().map(|slot| self.to(slot.target)).collect(),
         }
@@ -111,7 +111,7 @@ impl Printer<'_> {
 
     /// Builds the record of a symbol, unless the graph defines it.
     pub(super) fn outside_record(&self, id: SymbolId) -> Option<OutsideRecord<'_>> {
-        let symbol = &self.graph.symbols[id.get()];
+        let symbol = &self.graph.symbols[id];
         let (place, value) = match symbol.place {
             SymbolPlace::Node(..) => return None,
             SymbolPlace::Undefined => ("undefined", None),
@@ -143,7 +143,7 @@ impl Printer<'_> {
             let to = match edge.to {
                 Destination::Node(node) => To::Node(node),
                 Destination::Unknown => To::Unknown,
-                Destination::Outside(symbol) => To::Outside(&self.graph.symbols[symbol.get()].name),
+                Destination::Outside(symbol) => To::Outside(&self.graph.symbols[symbol].name),
             };
             edges.push(EdgeRecord { kind: edge.kind, to });
         });
@@ -154,7 +154,7 @@ impl Printer<'_> {
         let inside = self.graph.resolve(reference.target).map_or(0, |(_, offset)| i64::from(offset));
         let to = self.to(reference.target);
         let symbol = match (reference.target, to) {
-            (Target::Symbol(symbol), To::Node(_)) => Some(self.graph.symbols[symbol.get()].name.as_str()),
+            (Target::Symbol(symbol), To::Node(_)) => Some(self.graph.symbols[symbol].name.as_str()),
             _ => None,
         };
         RefRecord {
@@ -173,7 +173,7 @@ impl Printer<'_> {
     fn to(&self, target: Target) -> To<'_> {
         match (self.graph.resolve_node(target), target) {
             (Some(node), _) | (None, Target::Node(node)) => To::Node(node),
-            (None, Target::Symbol(symbol)) => To::Outside(&self.graph.symbols[symbol.get()].name),
+            (None, Target::Symbol(symbol)) => To::Outside(&self.graph.symbols[symbol].name),
         }
     }
 

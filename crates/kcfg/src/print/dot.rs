@@ -33,7 +33,7 @@ pub fn write(printer: &Printer<'_>, selection: &Selection, out: &mut impl Write)
     let vertex = |_: &DiGraph<_, Arrow>, (_, vertex): (NodeIndex, &Vertex<'_>)| vertex.style().to_owned();
     write!(out, "{}", Dot::with_attr_getters(&drawing.graph, &config, &arrow, &vertex))?;
     for &id in &scope.functions {
-        let function = &printer.graph.functions[id.get()];
+        let function = &printer.graph.functions[id];
         writeln!(out, "    subgraph cluster_{} {{", id.0)?;
         writeln!(out, "        label = {}", quoted(&function.name))?;
         let blocks = function.blocks.iter().copied();
@@ -120,7 +120,7 @@ impl fmt::Display for Vertex<'_> {
         let node = match self.what {
             What::Node(node) => node,
             What::Unknown => return f.write_str("unknown"),
-            What::Outside(symbol) => return f.write_str(&self.printer.graph.symbols[symbol.get()].name),
+            What::Outside(symbol) => return f.write_str(&self.printer.graph.symbols[symbol].name),
         };
         f.write_str(&self.printer.name_of_place(node, 0))?;
         let lines = if self.inside { self.printer.instructions(node) } else { Vec::new() };

@@ -64,7 +64,7 @@ fn heading(graph: &Graph, section: &Section, live: &[NodeId]) -> String {
         heading += &format!(" ({})", objects.join(", "));
     }
     if let Some(group) = section.group {
-        heading += &format!(", group {}", graph.symbols[group.get()].name);
+        heading += &format!(", group {}", graph.symbols[group].name);
     }
     heading
 }

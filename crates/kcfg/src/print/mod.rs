@@ -48,11 +48,11 @@ impl<'g> Printer<'g> {
     /// Indexes a graph.
     pub fn new(graph: &'g Graph) -> Printer<'g> {
         let (mut symbols, mut contents) = (Vec::new(), Vec::new());
-        for (i, symbol) in graph.symbols.iter().enumerate() {
+        for (id, symbol) in graph.symbols.iter_enumerated() {
             let SymbolPlace::Node(node, offset) = symbol.place else { continue };
             match content_behind(graph.machine, &symbol.name) {
                 Some(content) => contents.push((node, offset, content)),
-                None => symbols.push((node, offset, SymbolId::from(i))),
+                None => symbols.push((node, offset, id)),
             }
         }
         symbols.sort_unstable();
@@ -74,7 +74,7 @@ impl<'g> Printer<'g> {
     fn symbols_in(&self, node: NodeId) -> impl DoubleEndedIterator<Item = (u32, &'g Symbol)> {
         let from = self.symbols.partition_point(|&(other, ..)| other < node);
         let to = self.symbols.partition_point(|&(other, ..)| other <= node);
-        self.symbols[from..to].iter().map(|&(_, offset, id)| (offset, &self.graph.symbols[id.get()]))
+        self.symbols[from..to].iter().map(|&(_, offset, id)| (offset, &self.graph.symbols[id]))
     }
 
     /// Returns the human-readable name of a place in a node: `jiffies+0x4` if a symbol covers it, the text of a string,
@@ -103,13 +103,13 @@ impl<'g> Printer<'g> {
     fn name_of_target(&self, target: Target, offset: i64) -> String {
         match target {
             Target::Node(node) => self.name_of_place(node, offset),
-            Target::Symbol(symbol) => with_offset(self.graph.symbols[symbol.get()].name.clone(), offset),
+            Target::Symbol(symbol) => with_offset(self.graph.symbols[symbol].name.clone(), offset),
         }
     }
 
     /// Returns the offset in bytes in its section of the end of a function, excluding padding.
     fn end_of_function(&self, id: FunctionId) -> u32 {
-        let function = &self.graph.functions[id.get()];
+        let function = &self.graph.functions[id];
         let (entry, last) = (function.entry(), function.blocks[function.blocks.len() - 1]);
         let start = self.place_of(entry).offset;
         let covered = self

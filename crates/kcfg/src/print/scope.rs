@@ -1,11 +1,9 @@
 //! The nodes of a selection, and the nodes and symbols outside of it that they refer to.
 
-use fixedbitset::FixedBitSet;
-
 use super::{Printer, Selection};
 use crate::edges::Destination;
 use crate::graph::{SymbolPlace, Target, Terminator};
-use crate::index::{FunctionId, NodeId, SymbolId, TableId};
+use crate::index::{FunctionId, NodeId, NodeSet, SymbolId, TableId};
 
 /// The content of a selection, in the graph's order.
 pub(super) struct Scope {
@@ -19,7 +17,7 @@ pub(super) struct Scope {
     pub outside: Vec<SymbolId>,
     /// Nodes outside of the selection to which an edge, a reference or a table leads.
     pub elsewhere: Vec<NodeId>,
-    nodes: FixedBitSet,
+    nodes: NodeSet,
 }
 
 impl Scope {
@@ -28,17 +26,14 @@ impl Scope {
         let graph = printer.graph;
         match selection {
             Selection::All => {
-                let mut nodes = FixedBitSet::with_capacity(graph.nodes.len());
-                nodes.insert_range(..);
-                let is_outside =
-                    |id: &SymbolId| !matches!(graph.symbols[id.get()].place, SymbolPlace::Node(..));
+                let is_outside = |id: &SymbolId| !matches!(graph.symbols[*id].place, SymbolPlace::Node(..));
                 Scope {
-                    functions: (0..graph.functions.len()).map(FunctionId::from).collect(),
+                    functions: graph.functions.keys().collect(),
                     chunks: graph.node_ids().filter(|&node| graph.chunk(node).is_some()).collect(),
-                    tables: (0..graph.tables.len()).map(TableId::from).collect(),
-                    outside: (0..graph.symbols.len()).map(SymbolId::from).filter(is_outside).collect(),
+                    tables: graph.tables.keys().collect(),
+                    outside: graph.symbols.keys().filter(is_outside).collect(),
                     elsewhere: Vec::new(),
-                    nodes,
+                    nodes: graph.node_ids().collect(),
                 }
             }
             Selection::Functions { functions, chunks } => Scope::of_some(printer, functions, chunks),
@@ -55,9 +50,9 @@ impl Scope {
             tables: Vec::new(),
             outside: Vec::new(),
             elsewhere: Vec::new(),
-            nodes: FixedBitSet::with_capacity(graph.nodes.len()),
+            nodes: NodeSet::with_capacity(graph.nodes.len()),
         };
-        scope.nodes.extend(inside.iter().map(|node| node.get()));
+        scope.nodes.extend(inside.iter().copied());
         for &node in &inside {
             printer.edges.for_each(node, |edge| match edge.to {
                 Destination::Node(to) => scope.elsewhere.push(to),
@@ -72,11 +67,11 @@ impl Scope {
             }
             if let Some(Terminator::Switch(table)) = graph.block(node).map(|block| &block.end) {
                 scope.tables.push(*table);
-                scope.elsewhere.push(graph.tables[table.get()].chunk);
+                scope.elsewhere.push(graph.tables[*table].chunk);
             }
         }
         let nodes = &scope.nodes;
-        scope.elsewhere.retain(|node| !nodes.contains(node.get()));
+        scope.elsewhere.retain(|node| !nodes.contains(*node));
         sort(&mut scope.elsewhere);
         sort(&mut scope.tables);
         sort(&mut scope.outside);
@@ -85,7 +80,7 @@ impl Scope {
 
     /// Whether the selection contains the node.
     pub fn has(&self, node: NodeId) -> bool {
-        self.nodes.contains(node.get())
+        self.nodes.contains(node)
     }
 }
 

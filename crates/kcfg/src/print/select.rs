@@ -67,10 +67,10 @@ impl Printer<'_> {
     }
 
     fn select_one(&self, name: &str, functions: &mut Vec<FunctionId>, chunks: &mut Vec<NodeId>) {
-        let named = self.graph.functions.iter().enumerate().filter(|(_, function)| function.name == name);
-        functions.extend(named.map(|(i, _)| FunctionId::from(i)));
+        let named = self.graph.functions.iter_enumerated().filter(|(_, function)| function.name == name);
+        functions.extend(named.map(|(id, _)| id));
         for &(node, offset, symbol) in &self.symbols {
-            if self.graph.symbols[symbol.get()].name != name {
+            if self.graph.symbols[symbol].name != name {
                 continue;
             }
             match (self.graph.block(node), self.graph.chunk(node)) {
@@ -85,8 +85,7 @@ impl Printer<'_> {
 
     fn not_found(&self, name: &str) -> Error {
         let is_data = |&(node, _, symbol): &(NodeId, u32, crate::index::SymbolId)| {
-            self.graph.symbols[symbol.get()].name == name
-                && self.graph.chunk(node).is_some_and(|chunk| !chunk.code)
+            self.graph.symbols[symbol].name == name && self.graph.chunk(node).is_some_and(|chunk| !chunk.code)
         };
         if self.symbols.iter().any(is_data) {
             return Error::Data(name.to_owned());

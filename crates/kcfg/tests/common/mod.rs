@@ -12,13 +12,14 @@ use std::process::Command;
 use kcfg::Error;
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, Opaque, SymbolPlace};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap};
 use kcfg::lift::{Lifter, Options};
 use kcfg::roots::Roots;
 use kcfg::script::LinkerScript;
 use kcfg::special::World;
 use kelf::{InputFiles, Program};
 use kshrink_tests::process::run;
+use typed_index_collections::ti_vec;
 
 /// A directory for one test, removed at its end.
 pub struct Dir(tempfile::TempDir);
@@ -188,7 +189,7 @@ impl<'g> View<'g> {
         let name = match to {
             Destination::Node(node) => self.name(node),
             Destination::Unknown => "unknown".to_owned(),
-            Destination::Outside(symbol) => self.graph.symbols[symbol.get()].name.clone(),
+            Destination::Outside(symbol) => self.graph.symbols[symbol].name.clone(),
         };
         (kind, name)
     }
@@ -232,11 +233,11 @@ impl<'g> View<'g> {
     }
 
     /// Returns whether each node is reachable from a root.
-    pub fn reachable(&self) -> Vec<bool> {
-        let mut reached = vec![false; self.graph.nodes.len()];
+    pub fn reachable(&self) -> NodeMap<bool> {
+        let mut reached = ti_vec![false; self.graph.nodes.len()];
         let mut pending: Vec<NodeId> = self.graph.roots.iter().map(|root| root.node).collect();
         while let Some(node) = pending.pop() {
-            if std::mem::replace(&mut reached[node.get()], true) {
+            if std::mem::replace(&mut reached[node], true) {
                 continue;
             }
             self.edges.for_each(node, |edge| {

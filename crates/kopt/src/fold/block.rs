@@ -1,9 +1,8 @@
 //! Folding of one block.
 
-use fixedbitset::FixedBitSet;
 use kcfg::flow::GraphProgram;
 use kcfg::graph::{Contents, Dest, Graph, Ref, Target, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kflow::constants::Constant;
 use kflow::{BlockIndex, FLAGS, Liveness, Program, Reached, Summaries, bit};
 use kisa::{BranchKind, Encoding, Inst, Reg};
@@ -28,9 +27,9 @@ pub(super) struct Folder<'g> {
     pub(super) summaries: &'g Summaries,
     pub(super) liveness: &'g Liveness,
     /// Variables that are never read.
-    pub(super) unread: &'g FixedBitSet,
+    pub(super) unread: &'g NodeSet,
     /// Nodes that must not change.
-    pub(super) fixed: &'g FixedBitSet,
+    pub(super) fixed: &'g NodeSet,
 }
 
 /// The part of an instruction that matters to the instructions before it.
@@ -181,8 +180,7 @@ impl Folder<'_> {
                 overwrites: instruction.overwrites(),
                 loads: reads().next().is_some(),
                 loads_elsewhere,
-                stores_in_vain: stored_to(graph, &instruction)
-                    .is_some_and(|to| self.unread.contains(to.get())),
+                stores_in_vain: stored_to(graph, &instruction).is_some_and(|to| self.unread.contains(to)),
             });
         });
         let function = self.program.function_of(block);

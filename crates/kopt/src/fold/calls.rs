@@ -1,9 +1,8 @@
 //! Inlining of functions that are no longer than the call.
 
-use fixedbitset::FixedBitSet;
 use kcfg::flow::GraphProgram;
 use kcfg::graph::{Graph, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kcfg::instructions::Instruction;
 use kflow::Program;
 use kisa::{BinaryOp, Effect, Value};
@@ -17,7 +16,7 @@ const MAX_BLOCKS: usize = 8;
 pub(super) fn inlined(
     graph: &Graph,
     program: &GraphProgram,
-    fixed: &FixedBitSet,
+    fixed: &NodeSet,
     node: NodeId,
 ) -> Option<(Vec<u8>, NodeId)> {
     let Terminator::Call { next: Some(next) } = graph.block(node)?.end else { return None };
@@ -43,13 +42,13 @@ pub(super) fn inlined(
 fn straight<'g>(
     graph: &'g Graph,
     program: &GraphProgram,
-    fixed: &FixedBitSet,
+    fixed: &NodeSet,
     entry: NodeId,
     limit: u32,
 ) -> Option<Vec<Instruction<'g>>> {
     let (mut all, mut size, mut node) = (Vec::new(), 0, entry);
     for _ in 0..MAX_BLOCKS {
-        let stays = fixed.contains(node.get()) || program.may_leave_early(program.block(node)?);
+        let stays = fixed.contains(node) || program.may_leave_early(program.block(node)?);
         size += graph.node(node).size;
         if stays || size > limit || !graph.refs_of(node).is_empty() {
             return None;

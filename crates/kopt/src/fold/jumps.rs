@@ -1,8 +1,7 @@
 //! Jumps to empty blocks, and branches with equal successors.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Target, Terminator};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, NodeId, NodeSet};
 use kisa::BranchKind;
 
 /// Maximum length of a chain of empty blocks. It ends the search in a cycle.
@@ -12,7 +11,7 @@ const MAX_BLOCKS: usize = 16;
 /// redirected to the end of the chain of empty blocks. `end` is its present or future terminator.
 pub(super) fn shortened(
     graph: &Graph,
-    fixed: &FixedBitSet,
+    fixed: &NodeSet,
     node: NodeId,
     end: &Terminator,
 ) -> Option<Terminator> {
@@ -29,7 +28,7 @@ pub(super) fn shortened(
 }
 
 /// Returns the new terminator of a block whose conditional branch has equal successors, empty blocks aside.
-pub(super) fn with_one_end(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> Option<Terminator> {
+pub(super) fn with_one_end(graph: &Graph, fixed: &NodeSet, node: NodeId) -> Option<Terminator> {
     let Terminator::Branch { branch, taken, next } = &graph.block(node)?.end else { return None };
     let function = graph.function_of(node)?;
     let goes_on = |dest: Dest| target(graph, &behind(graph, fixed, function, &dest).unwrap_or(dest));
@@ -39,7 +38,7 @@ pub(super) fn with_one_end(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> 
 }
 
 /// Follows a chain of empty blocks to its end; `None` for another block.
-fn behind(graph: &Graph, fixed: &FixedBitSet, function: FunctionId, dest: &Dest) -> Option<Dest> {
+fn behind(graph: &Graph, fixed: &NodeSet, function: FunctionId, dest: &Dest) -> Option<Dest> {
     let mut last = None;
     let mut to = target(graph, dest).filter(|&to| graph.function_of(to) == Some(function))?;
     for _ in 0..MAX_BLOCKS {
@@ -59,8 +58,8 @@ fn target(graph: &Graph, dest: &Dest) -> Option<NodeId> {
 }
 
 /// The successor of an empty block.
-fn passed_through(graph: &Graph, fixed: &FixedBitSet, node: NodeId) -> Option<Dest> {
-    let block = graph.block(node).filter(|_| graph.node(node).size == 0 && !fixed.contains(node.get()))?;
+fn passed_through(graph: &Graph, fixed: &NodeSet, node: NodeId) -> Option<Dest> {
+    let block = graph.block(node).filter(|_| graph.node(node).size == 0 && !fixed.contains(node))?;
     let dest = match &block.end {
         Terminator::FallThrough(next) => Dest { target: Target::Node(*next), offset: 0 },
         Terminator::Jump(dest) => *dest,

@@ -32,12 +32,12 @@ mod jumps;
 mod slots;
 mod stores;
 
-use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Editor, Graph, Role};
-use kcfg::index::NodeId;
-use kflow::{Liveness, Reached, Summaries, propagate};
+use kcfg::index::{NodeId, NodeSet};
+use kflow::{BlockIndex, Liveness, Reached, Summaries, propagate};
 use rayon::prelude::*;
+use typed_index_collections::TiVec;
 
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
@@ -71,9 +71,9 @@ impl Pass for Fold {
                 Summaries::of_changed(&program, program.machine(), memory, &mut context.remembered);
             let liveness = Liveness::of(&program, &summaries);
             let blocks = graph.node_ids().filter(|&node| program.block(node).is_some()).count();
-            let mut reached: Vec<Option<Reached>> = (0..blocks).map(|_| None).collect();
+            let mut reached: TiVec<BlockIndex, Option<Reached>> = (0..blocks).map(|_| None).collect();
             propagate(&program, &summaries, &sysargs::guards(graph, &program), |block| {
-                let at = block.block.get();
+                let at = block.block;
                 reached[at] = Some(block);
             });
             let fixed = unchangeable(graph);
@@ -86,14 +86,14 @@ impl Pass for Fold {
                 unread: &unread,
                 fixed: &fixed,
             };
-            let nodes: Vec<NodeId> = graph.node_ids().filter(|node| !fixed.contains(node.get())).collect();
+            let nodes: Vec<NodeId> = graph.node_ids().filter(|node| !fixed.contains(*node)).collect();
             let folded: Vec<(Vec<Change>, PassReport)> = nodes
                 .par_chunks(BLOCKS_AT_ONCE)
                 .map(|nodes| {
                     let mut report = PassReport::new(self.name());
                     let blocks = nodes.iter().filter_map(|&node| Some((node, program.block(node)?)));
                     let changes = blocks.filter_map(|(node, block)| {
-                        folder.fold(node, block, reached[block.get()].as_ref(), &mut report)
+                        folder.fold(node, block, reached[block].as_ref(), &mut report)
                     });
                     (changes.collect(), report)
                 })
@@ -124,22 +124,22 @@ impl Pass for Fold {
 }
 
 /// The nodes that must not change: patched, found by address, or bound to their place.
-fn unchangeable(graph: &Graph) -> FixedBitSet {
-    let mut fixed = FixedBitSet::with_capacity(graph.nodes.len());
+fn unchangeable(graph: &Graph) -> NodeSet {
+    let mut fixed = NodeSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         let is_fixed = graph.block(node).is_none_or(|block| block.is_fixed());
         if is_fixed || graph.knows_own_address(node) {
-            fixed.insert(node.get());
+            fixed.insert(node);
         }
         if let Some(before) = graph.node(node).glued_to {
-            fixed.extend([node.get(), before.get()]);
+            fixed.extend([node, before]);
         }
         // An unwind entry describes a whole function, not one block.
         if graph.is_unwind_entry(node) {
             continue;
         }
         let sites = graph.refs_of(node).iter().filter(|reference| reference.role == Role::Site);
-        fixed.extend(sites.filter_map(|site| graph.resolve_node(site.target)).map(NodeId::get));
+        fixed.extend(sites.filter_map(|site| graph.resolve_node(site.target)));
     }
     fixed
 }

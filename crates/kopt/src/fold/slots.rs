@@ -1,11 +1,11 @@
 //! Slots of jump tables that control never takes.
 
-use fixedbitset::FixedBitSet;
 use kcfg::flow::GraphProgram;
 use kcfg::graph::{Graph, Terminator};
-use kcfg::index::TableId;
+use kcfg::index::{NodeSet, TableId};
 use kelf::RelocClass;
-use kflow::Reached;
+use kflow::{BlockIndex, Reached};
+use typed_index_collections::TiVec;
 
 use crate::switches::shared_tables;
 
@@ -21,13 +21,13 @@ pub(super) struct Untaken {
 pub(super) fn untaken(
     graph: &Graph,
     program: &GraphProgram<'_>,
-    reached: &[Option<Reached>],
-    fixed: &FixedBitSet,
+    reached: &TiVec<BlockIndex, Option<Reached>>,
+    fixed: &NodeSet,
 ) -> Vec<Untaken> {
     let shared = shared_tables(graph);
     let mut found = Vec::new();
     for node in graph.node_ids() {
-        let Some(reached) = program.block(node).and_then(|block| reached[block.get()].as_ref()) else {
+        let Some(reached) = program.block(node).and_then(|block| reached[block].as_ref()) else {
             continue;
         };
         let Some(Terminator::Switch(table)) = graph.block(node).map(|block| &block.end) else { continue };
@@ -37,7 +37,7 @@ pub(super) fn untaken(
         // A distance from the slot itself would need another value there; a distance from the beginning of the table
         // does not.
         let has = |class: RelocClass| slots.iter().all(|slot| slot.class == class);
-        let is_plain = match fixed.contains(node.get()) {
+        let is_plain = match fixed.contains(node) {
             true => has(RelocClass::Literal),
             false => has(RelocClass::Absolute) && taken.next().is_some(),
         };

@@ -1,9 +1,8 @@
 //! Stores to variables that are never read.
 
-use fixedbitset::FixedBitSet;
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::Graph;
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kflow::{BlockIndex, FLAGS, Instruction, Liveness, Program, Summaries};
 use kisa::Memory;
 
@@ -15,13 +14,13 @@ pub(super) fn unread(
     program: &GraphProgram,
     summaries: &Summaries,
     liveness: &Liveness,
-) -> FixedBitSet {
+) -> NodeSet {
     let mut unread = uses.unread_memory();
     for block in (0..program.blocks()).map(BlockIndex::from) {
         let mut computed: Vec<(usize, NodeId)> = Vec::new();
         let mut place = 0;
         program.for_each_instruction(block, &mut |instruction| {
-            let to = stored_to(graph, &instruction).filter(|to| unread.contains(to.get()));
+            let to = stored_to(graph, &instruction).filter(|to| unread.contains(*to));
             computed.extend(to.filter(|_| instruction.writes() & FLAGS != 0).map(|to| (place, to)));
             place += 1;
         });
@@ -31,7 +30,7 @@ pub(super) fn unread(
         let behind = liveness.within(program, summaries, program.function_of(block), block);
         for (place, to) in computed {
             if behind.get(place).is_none_or(|live| live & FLAGS != 0) {
-                unread.set(to.get(), false);
+                unread.set(to, false);
             }
         }
     }

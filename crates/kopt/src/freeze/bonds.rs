@@ -3,9 +3,8 @@
 //! A node that is glued to a block directly follows it. A block that control enters between an exclusive load and its
 //! store cannot be entered through a stub, because a stub stores.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::{Graph, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kelf::RelocClass;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -21,7 +20,7 @@ pub struct Bonds {
     /// Blocks that jump by a table of distances, and their targets.
     tables: Vec<(NodeId, Vec<NodeId>)>,
     /// Blocks that control enters between an exclusive load and its store.
-    between: FixedBitSet,
+    between: NodeSet,
 }
 
 impl Bonds {
@@ -65,15 +64,15 @@ impl Bonds {
 
     /// The blocks that cannot freeze because these regions would separate inseparable blocks, or would be entered at
     /// an impossible place.
-    pub fn broken(&self, graph: &Graph, blocks: &FixedBitSet, regions: &[Region]) -> Vec<NodeId> {
+    pub fn broken(&self, graph: &Graph, blocks: &NodeSet, regions: &[Region]) -> Vec<NodeId> {
         let mut places: FxHashMap<NodeId, (usize, bool)> = FxHashMap::default();
         for (number, region) in regions.iter().enumerate() {
             let is_entry = |node| node == region.nodes[0];
             places.extend(region.nodes.iter().map(|&node| (node, (number, is_entry(node)))));
         }
         let entries = regions.iter().map(|region| region.nodes[0]);
-        let mut broken: Vec<NodeId> = entries.filter(|entry| self.between.contains(entry.get())).collect();
-        let freezes = |node: NodeId| blocks.contains(node.get());
+        let mut broken: Vec<NodeId> = entries.filter(|entry| self.between.contains(*entry)).collect();
+        let freezes = |node: NodeId| blocks.contains(node);
         // Whether a node lies in the region of another node and is not its entry.
         let is_inside = |node: NodeId, of: NodeId| {
             let (place, other) = (places.get(&node), places.get(&of));

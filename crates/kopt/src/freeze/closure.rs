@@ -15,10 +15,11 @@ use std::fmt;
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Graph, Life, NodeKind, Role, Terminator};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, NodeId, NodeMap};
 use kcfg::special::{RootReason, TableKind, World};
 use kelf::RelocClass;
 use rustc_hash::FxHashSet;
+use typed_index_collections::ti_vec;
 
 use super::marks::{self, PHYSICAL, Reach, What};
 use super::roots::{Functions, Roots, callee_of, hand_written};
@@ -42,7 +43,7 @@ struct Pin {
 
 /// The nodes of a graph that must not freeze.
 pub struct Closure {
-    pins: Vec<Option<Pin>>,
+    pins: NodeMap<Option<Pin>>,
 }
 
 /// Records of [`super::marks`] that match nothing, which would make the closure too small.
@@ -72,7 +73,7 @@ impl Closure {
         let mut search = Search {
             graph,
             edges: &edges,
-            pins: vec![None; graph.nodes.len()],
+            pins: ti_vec![None; graph.nodes.len()],
             worklist: VecDeque::new(),
             roots: FxHashSet::default(),
             cuts: FxHashSet::default(),
@@ -89,14 +90,14 @@ impl Closure {
 
     /// Returns the reason why a node must not freeze; `None` if it may.
     pub fn reason(&self, node: NodeId) -> Option<Reason> {
-        self.pins[node.get()].map(|pin| pin.reason)
+        self.pins[node].map(|pin| pin.reason)
     }
 
     /// Returns the path by which a pinned node was reached, from a root to the node.
     pub fn chain(&self, node: NodeId) -> Vec<NodeId> {
         let mut chain = vec![node];
         // Data may name itself by a far address.
-        let from = |node: NodeId| self.pins[node.get()]?.from;
+        let from = |node: NodeId| self.pins[node]?.from;
         while let Some(from) = chain.last().and_then(|&last| from(last)).filter(|from| !chain.contains(from))
         {
             chain.push(from);
@@ -110,7 +111,7 @@ impl Closure {
 struct Search<'g> {
     graph: &'g Graph,
     edges: &'g Edges<'g>,
-    pins: Vec<Option<Pin>>,
+    pins: NodeMap<Option<Pin>>,
     /// Code whose edges are still to be followed, and the reason.
     worklist: VecDeque<(NodeId, Reason)>,
     roots: FxHashSet<NodeId>,
@@ -127,7 +128,7 @@ impl Search<'_> {
     /// Pins one node. Returns whether it was not pinned before. A node that is pinned for its place, and not a root, also
     /// gets the node from which the search first reached it.
     fn pin(&mut self, node: NodeId, reason: Reason, from: Option<NodeId>) -> bool {
-        match &mut self.pins[node.get()] {
+        match &mut self.pins[node] {
             Some(pin) => {
                 if pin.from.is_none() && !self.roots.contains(&node) {
                     pin.from = from;

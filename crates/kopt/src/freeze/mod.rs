@@ -26,10 +26,9 @@ pub mod stubs;
 mod variables;
 pub mod wanted;
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use kcfg::graph::{Editor, Graph, Section};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kplan::Mechanism;
 
 use crate::layout::hot_cold::move_together;
@@ -80,7 +79,7 @@ impl Pass for Freeze {
         };
         let mut wanted = Wanted::find(graph, frozen);
         let bound = near::bound(graph);
-        for node in bound.intersection(&wanted.nodes).map(NodeId::from) {
+        for node in bound.intersection(&wanted.nodes) {
             report.keep(
                 graph.name_of(node),
                 "a branch between it and other code reaches only a part of the program",
@@ -136,9 +135,9 @@ impl Pass for Freeze {
 /// Splits groups of adjacent nodes: first the groups with a node that is used at boot, then the others.
 fn by_use_at_boot<'n>(
     groups: impl Iterator<Item = &'n [NodeId]>,
-    at_boot: &FixedBitSet,
+    at_boot: &NodeSet,
 ) -> (Vec<NodeId>, Vec<NodeId>) {
-    let is_used = |group: &&[NodeId]| group.iter().any(|node| at_boot.contains(node.get()));
+    let is_used = |group: &&[NodeId]| group.iter().any(|node| at_boot.contains(*node));
     let (used, others): (Vec<&[NodeId]>, Vec<&[NodeId]>) = groups.partition(is_used);
     (used.concat(), others.concat())
 }

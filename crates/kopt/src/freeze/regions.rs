@@ -16,16 +16,16 @@ Literals of ARM code move with the region if no other code reads them. Lowering 
 literals (`lower/near.rs` of kcfg).
 */
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Life, Ref, Role};
-use kcfg::index::NodeId;
+use kcfg::index::{FunctionMap, NodeId, NodeMap, NodeSet};
 use kcfg::special::TableKind;
 use kelf::RelocClass;
 use kisa::{Encoding, Rewritable};
 use petgraph::algo::dominators::simple_fast;
 use petgraph::graph::{DiGraph, NodeIndex};
 use rustc_hash::FxHashMap;
+use typed_index_collections::ti_vec;
 
 use super::bonds::Bonds;
 use super::region::{is_literal, literals, size};
@@ -63,23 +63,23 @@ const LARGEST: u64 = 3600;
 /// Partitions blocks, given as a set of bits, into the regions that freeze. Regions are ordered by their entries and
 /// grouped by unwind information. With a `minimum`, regions of at least that many bytes freeze and smaller ones do not;
 /// without it, a region freezes if that saves memory.
-pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -> Vec<Region> {
+pub fn partition(graph: &Graph, mut blocks: NodeSet, minimum: Option<u64>) -> Vec<Region> {
     let uses = Uses::of(graph);
     let bonds = Bonds::of(graph);
     blocks.difference_with(&uses.inside);
-    let too_large = |&node: &usize| size(graph, node.into()) + literals(graph, &[node.into()]) > LARGEST;
-    for node in blocks.ones().filter(too_large).collect::<Vec<_>>() {
+    let too_large = |&node: &NodeId| size(graph, node) + literals(graph, &[node]) > LARGEST;
+    for node in blocks.iter().filter(too_large).collect::<Vec<_>>() {
         blocks.set(node, false);
     }
     loop {
-        let mut cuts = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut cuts = NodeSet::with_capacity(graph.nodes.len());
         let mut regions = loop {
             let tree = Tree::of(graph, &uses, &mut blocks, &cuts);
             let more = tree.cuts(graph, &blocks);
             if more.is_empty() {
                 break tree.regions(graph, &uses, &bonds);
             }
-            cuts.extend(more.into_iter().map(NodeId::get));
+            cuts.extend(more);
         };
         let worth = |region: &Region| match minimum {
             Some(minimum) => region.bytes >= minimum,
@@ -96,8 +96,7 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
         }
         if losses.is_empty() {
             uses.add_literals(graph, &mut regions);
-            let word =
-                |region: &Region| graph.owner(region.nodes[0]).map(|function| uses.words[function.get()]);
+            let word = |region: &Region| graph.owner(region.nodes[0]).map(|function| uses.words[function]);
             // An unwind entry also covers the following code, if that has the same unwind information.
             regions.sort_by_key(|region| {
                 (word(region), graph.owner(region.nodes[0]) != region.last_owner(graph))
@@ -105,7 +104,7 @@ pub fn partition(graph: &Graph, mut blocks: FixedBitSet, minimum: Option<u64>) -
             return regions;
         }
         for node in losses {
-            blocks.set(node.get(), false);
+            blocks.set(node, false);
         }
     }
 }
@@ -115,13 +114,13 @@ struct Uses {
     /// Pairs of a block and a block that it leads to or calls.
     edges: Vec<(NodeId, NodeId)>,
     /// Blocks whose address is used in another way.
-    taken: FixedBitSet,
+    taken: NodeSet,
     /// Blocks that cannot freeze, because something refers to their inside or their bytes are patched.
-    inside: FixedBitSet,
+    inside: NodeSet,
     /// The position of each node in the link.
-    rank: Vec<u32>,
+    rank: NodeMap<u32>,
     /// The unwind word of each function, if it has one.
-    words: Vec<Option<u32>>,
+    words: FunctionMap<Option<u32>>,
 }
 
 impl Uses {
@@ -129,13 +128,13 @@ impl Uses {
         let count = graph.nodes.len();
         let mut uses = Uses {
             edges: Vec::new(),
-            taken: FixedBitSet::with_capacity(count),
-            inside: FixedBitSet::with_capacity(count),
-            rank: vec![0; count],
+            taken: NodeSet::with_capacity(count),
+            inside: NodeSet::with_capacity(count),
+            rank: ti_vec![0; count],
             words: unwinding::words(graph),
         };
         for (rank, node) in graph.sections.iter().flat_map(|section| &section.nodes).enumerate() {
-            uses.rank[node.get()] = rank as u32;
+            uses.rank[*node] = rank as u32;
         }
         for id in graph.node_ids().filter(|&id| graph.node(id).live) {
             if let Some(block) = graph.block(id) {
@@ -147,7 +146,7 @@ impl Uses {
                 uses.add(graph, id, reference);
             }
         }
-        uses.taken.extend(graph.roots.iter().map(|root| root.node.get()));
+        uses.taken.extend(graph.roots.iter().map(|root| root.node));
         uses.edges.sort_unstable_by_key(|&(from, to)| (to, from));
         uses
     }
@@ -168,15 +167,15 @@ impl Uses {
             (Role::Slot(_), _) if class == RelocClass::Literal => {}
             // A literal moves with its reader. An instruction may also compute the address of nearby code.
             (_, None) if class == RelocClass::Literal && graph.is_among_code(to) => {}
-            (_, None) if class == RelocClass::Literal => self.inside.extend([from.get(), to.get()]),
+            (_, None) if class == RelocClass::Literal => self.inside.extend([from, to]),
             (Role::Site, Some(Life::Site(TableKind::FunctionList | TableKind::ErrorInjection)))
                 if at == 0 =>
             {
-                self.taken.insert(to.get());
+                self.taken.insert(to);
             }
             (Role::Callee, _) if at == 0 => self.edges.push((from, to)),
-            (Role::Address | Role::Slot(_), _) if at == 0 => self.taken.insert(to.get()),
-            _ => self.inside.insert(to.get()),
+            (Role::Address | Role::Slot(_), _) if at == 0 => self.taken.insert(to),
+            _ => self.inside.insert(to),
         }
     }
 
@@ -218,8 +217,8 @@ impl Uses {
         let begun = graph.owner(nodes[0]);
         nodes[first..].sort_by_key(|&node| {
             let function = graph.owner(node);
-            let word = function.map(|function| self.words[function.get()]);
-            (function != begun, word, self.rank[node.get()])
+            let word = function.map(|function| self.words[function]);
+            (function != begun, word, self.rank[node])
         });
     }
 
@@ -244,22 +243,22 @@ struct Tree {
 
 impl Tree {
     /// Computes the tree. Blocks that no entry reaches do not freeze, and are removed from `blocks`.
-    fn of(graph: &Graph, uses: &Uses, blocks: &mut FixedBitSet, cuts: &FixedBitSet) -> Tree {
+    fn of(graph: &Graph, uses: &Uses, blocks: &mut NodeSet, cuts: &NodeSet) -> Tree {
         loop {
             let mut flow: DiGraph<NodeId, ()> = DiGraph::new();
             let numbers: FxHashMap<NodeId, NodeIndex> =
-                blocks.ones().map(NodeId::from).map(|node| (node, flow.add_node(node))).collect();
+                blocks.iter().map(|node| (node, flow.add_node(node))).collect();
             let root = flow.add_node(NodeId::from(0));
-            let mut entered = FixedBitSet::with_capacity(graph.nodes.len());
+            let mut entered = NodeSet::with_capacity(graph.nodes.len());
             for (from, to) in &uses.edges {
                 let Some(&to) = numbers.get(to) else { continue };
                 match numbers.get(from) {
                     Some(&from) => drop(flow.add_edge(from, to, ())),
-                    None => entered.insert(flow[to].get()),
+                    None => entered.insert(flow[to]),
                 }
             }
             for (node, &number) in &numbers {
-                if [&entered, &uses.taken, cuts].iter().any(|set| set.contains(node.get())) {
+                if [&entered, &uses.taken, cuts].iter().any(|set| set.contains(*node)) {
                     flow.add_edge(root, number, ());
                 }
             }
@@ -276,15 +275,15 @@ impl Tree {
                 });
             }
             for node in lost {
-                blocks.set(node.get(), false);
+                blocks.set(node, false);
             }
         }
     }
 
     /// Orders blocks so that each comes after its dominator.
-    fn ordered(blocks: &FixedBitSet, parent: impl Fn(NodeId) -> Option<NodeId>) -> Tree {
+    fn ordered(blocks: &NodeSet, parent: impl Fn(NodeId) -> Option<NodeId>) -> Tree {
         let mut children: FxHashMap<Option<NodeId>, Vec<NodeId>> = FxHashMap::default();
-        for node in blocks.ones().map(NodeId::from) {
+        for node in blocks.iter() {
             children.entry(parent(node)).or_default().push(node);
         }
         let mut tree = Tree { nodes: Vec::new(), parents: Vec::new() };
@@ -303,11 +302,9 @@ impl Tree {
     }
 
     /// The blocks that have to become entries to keep every region small enough.
-    fn cuts(&self, graph: &Graph, blocks: &FixedBitSet) -> Vec<NodeId> {
+    fn cuts(&self, graph: &Graph, blocks: &NodeSet) -> Vec<NodeId> {
         let weight = |&node: &NodeId| {
-            size(graph, node)
-                + literals(graph, &[node])
-                + growth(graph, node, |to| !blocks.contains(to.get()))
+            size(graph, node) + literals(graph, &[node]) + growth(graph, node, |to| !blocks.contains(to))
         };
         let mut weights: Vec<u64> = self.nodes.iter().map(weight).collect();
         let mut children: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
@@ -346,11 +343,11 @@ impl Tree {
                 }
             }
         }
-        parts.sort_by_key(|nodes| uses.rank[nodes[0].get()]);
+        parts.sort_by_key(|nodes| uses.rank[nodes[0]]);
         let region = |mut nodes: Vec<NodeId>| {
             uses.sort_behind(graph, &mut nodes, 1);
-            let inside: FixedBitSet = nodes.iter().map(|node| node.get()).collect();
-            let leaves = |to: NodeId| !inside.contains(to.get());
+            let inside: NodeSet = nodes.iter().copied().collect();
+            let leaves = |to: NodeId| !inside.contains(to);
             let of_blocks =
                 nodes.iter().map(|&node| size(graph, node) + growth(graph, node, leaves)).sum::<u64>();
             let nodes = bonds.with_glued(graph, &nodes);

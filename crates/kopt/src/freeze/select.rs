@@ -4,11 +4,10 @@
 //! blocks does not freeze if the branches around it would grow by more than freezing saves. With mechanism `stub`, code
 //! freezes in regions ([`partition`]), and data does not freeze.
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_TLS, SHF_WRITE, SHT_PROGBITS};
 use indexmap::IndexMap;
 use kcfg::graph::{Graph, Section};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kcfg::special::Rule;
 use kplan::{Granularity, Mechanism};
 
@@ -68,7 +67,7 @@ impl Selection {
     /// regions are weighed one by one.
     pub fn of(
         graph: &Graph,
-        wanted: &FixedBitSet,
+        wanted: &NodeSet,
         closure: &Closure,
         mechanism: Mechanism,
         minimum: Option<u64>,
@@ -98,13 +97,13 @@ impl Selection {
     fn by_region(
         &mut self,
         graph: &Graph,
-        wanted: &FixedBitSet,
+        wanted: &NodeSet,
         closure: &Closure,
         splitter: &Splitter,
         minimum: Option<u64>,
     ) {
         let mut functions = Vec::new();
-        let mut blocks = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut blocks = NodeSet::with_capacity(graph.nodes.len());
         for section in graph.sections.iter().filter(|section| holds_frozen_code(graph, section)) {
             for nodes in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
                 let all: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
@@ -121,7 +120,7 @@ impl Selection {
                     Some(Err(why)) => self.whole.push((live[0], why)),
                     Some(Ok(_)) => {
                         self.inline_bytes += may.iter().map(|&node| size(graph, node)).sum::<u64>();
-                        blocks.extend(may.iter().map(|node| node.get()));
+                        blocks.extend(may.iter().copied());
                         functions.push(live);
                     }
                 }
@@ -132,10 +131,9 @@ impl Selection {
         self.take(graph, &frozen);
         let blocks = frozen.iter().filter(|&&node| graph.block(node).is_some());
         self.inline_bytes -= blocks.map(|&node| size(graph, node)).sum::<u64>();
-        let frozen: FixedBitSet = frozen.iter().map(|node| node.get()).collect();
+        let frozen: NodeSet = frozen.iter().copied().collect();
         for live in functions {
-            let ordinary: Vec<NodeId> =
-                live.iter().copied().filter(|node| !frozen.contains(node.get())).collect();
+            let ordinary: Vec<NodeId> = live.iter().copied().filter(|node| !frozen.contains(*node)).collect();
             match ordinary.len() {
                 0 => self.functions += 1,
                 stay if stay == live.len() => {}
@@ -148,7 +146,7 @@ impl Selection {
     fn function(
         &mut self,
         graph: &Graph,
-        wanted: &FixedBitSet,
+        wanted: &NodeSet,
         closure: &Closure,
         splitter: &Splitter,
         nodes: &[NodeId],
@@ -207,7 +205,7 @@ impl Selection {
     }
 
     /// Selects data that is glued together, all or nothing.
-    fn piece(&mut self, graph: &Graph, wanted: &FixedBitSet, closure: &Closure, nodes: &[NodeId]) {
+    fn piece(&mut self, graph: &Graph, wanted: &NodeSet, closure: &Closure, nodes: &[NodeId]) {
         let live: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
         // Every node is checked, so that each is counted under its reason.
         let free = live.iter().filter(|&&node| self.may_freeze(graph, wanted, closure, node)).count();
@@ -218,8 +216,8 @@ impl Selection {
     }
 
     /// Whether a node is wanted and may freeze. Counts wanted nodes that must not.
-    fn may_freeze(&mut self, graph: &Graph, wanted: &FixedBitSet, closure: &Closure, node: NodeId) -> bool {
-        if !wanted.contains(node.get()) {
+    fn may_freeze(&mut self, graph: &Graph, wanted: &NodeSet, closure: &Closure, node: NodeId) -> bool {
+        if !wanted.contains(node) {
             return false;
         }
         match closure.reason(node) {

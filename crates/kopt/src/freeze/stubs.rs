@@ -46,7 +46,7 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
             continue;
         }
         let unit = graph.isa().unit(graph.encoding(node));
-        graph.nodes[node.get()].align = unit as u32;
+        graph.nodes[node].align = unit as u32;
     }
     for (region, &stub) in selection.regions.iter().zip(&stubs) {
         enter_directly(graph, &region.nodes, stub);
@@ -71,7 +71,7 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
 fn enter_directly(graph: &mut Graph, nodes: &[NodeId], stub: NodeId) {
     let entry = nodes[0];
     for &node in nodes {
-        let NodeKind::Block(Block { end, .. }) = &mut graph.nodes[node.get()].kind else { continue };
+        let NodeKind::Block(Block { end, .. }) = &mut graph.nodes[node].kind else { continue };
         if let Terminator::Jump(to) | Terminator::Branch { taken: to, .. } = end
             && to.target == Target::Node(stub)
         {

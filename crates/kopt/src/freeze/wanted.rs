@@ -1,19 +1,19 @@
 //! Finding the code and data that the plan lists as frozen.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::{CodeName, Graph};
-use kcfg::index::NodeId;
+use kcfg::index::{InputId, NodeId, NodeSet};
 use kplan::{Frozen, FrozenCode, FrozenData};
 use rustc_hash::FxHashMap;
+use typed_index_collections::TiVec;
 
 use crate::names::CodeNames;
 
 /// The nodes that the plan lists as frozen.
 pub struct Wanted {
     /// The nodes whose bytes are all listed, as a set of bits.
-    pub nodes: FixedBitSet,
+    pub nodes: NodeSet,
     /// The nodes with bytes that the plan lists as used by every boot.
-    pub at_boot: FixedBitSet,
+    pub at_boot: NodeSet,
     /// Functions and sections of the plan that the graph does not have.
     pub unknown: Vec<String>,
 }
@@ -21,7 +21,7 @@ pub struct Wanted {
 impl Wanted {
     /// Finds the nodes that a plan lists.
     pub fn find(graph: &Graph, frozen: &Frozen) -> Wanted {
-        let none = FixedBitSet::with_capacity(graph.nodes.len());
+        let none = NodeSet::with_capacity(graph.nodes.len());
         let mut wanted = Wanted { nodes: none.clone(), at_boot: none, unknown: Vec::new() };
         let names = CodeNames::of(graph);
         for code in &frozen.code {
@@ -35,7 +35,9 @@ impl Wanted {
             places.insert((data.object.as_str(), data.section.as_str(), data.nth), place);
         }
         let inputs = InputNames::of(graph);
-        let listed: Vec<Option<&FrozenData>> = (0..graph.inputs.len())
+        let listed: TiVec<InputId, Option<&FrozenData>> = graph
+            .inputs
+            .keys()
             .map(|input| places.remove(&inputs.name(graph, input)).map(|place| &frozen.data[place]))
             .collect();
         let mut missing: Vec<usize> = places.into_values().collect();
@@ -44,11 +46,11 @@ impl Wanted {
         for id in graph.node_ids().filter(|&id| graph.chunk(id).is_some_and(|chunk| !chunk.code)) {
             let Some(origin) = graph.node(id).origin() else { continue };
             let (offset, size) = (u64::from(origin.offset), u64::from(graph.node(id).size));
-            let Some(data) = listed[origin.section.get()].filter(|data| data.contains(offset, size)) else {
+            let Some(data) = listed[origin.section].filter(|data| data.contains(offset, size)) else {
                 continue;
             };
-            wanted.nodes.insert(id.get());
-            wanted.at_boot.set(id.get(), data.is_used_at_boot(offset, size));
+            wanted.nodes.insert(id);
+            wanted.at_boot.set(id, data.is_used_at_boot(offset, size));
         }
         wanted.add_outlined(graph);
         wanted
@@ -61,12 +63,11 @@ impl Wanted {
             Some((id, graph.resolve_node(graph.callee(id).filter(|_| calls)?.target)?))
         };
         let calls: Vec<(NodeId, NodeId)> = graph.node_ids().filter_map(call).collect();
-        self.nodes.extend(calls.iter().map(|(_, callee)| callee.get()));
+        self.nodes.extend(calls.iter().map(|&(_, callee)| callee));
         for (caller, callee) in calls {
-            let (is_wanted, at_boot) =
-                (self.nodes.contains(caller.get()), self.at_boot.contains(caller.get()));
-            self.nodes.set(callee.get(), is_wanted && self.nodes.contains(callee.get()));
-            self.at_boot.set(callee.get(), at_boot || self.at_boot.contains(callee.get()));
+            let (is_wanted, at_boot) = (self.nodes.contains(caller), self.at_boot.contains(caller));
+            self.nodes.set(callee, is_wanted && self.nodes.contains(callee));
+            self.at_boot.set(callee, at_boot || self.at_boot.contains(callee));
         }
     }
 
@@ -77,15 +78,15 @@ impl Wanted {
             // A chunk of code freezes if it is the whole function.
             let size = graph.node(node).size;
             if inside == 0 && named.symbol.size >= u64::from(size) && code.contains(0, size.into()) {
-                self.nodes.insert(node.get());
-                self.at_boot.set(node.get(), code.is_used_at_boot(0, size.into()));
+                self.nodes.insert(node);
+                self.at_boot.set(node, code.is_used_at_boot(0, size.into()));
             }
             return;
         };
         let blocks = &graph.function(function).blocks;
         let is_whole = code.ranges.is_empty() && inside == 0 && graph.function(function).entry() == node;
         if is_whole {
-            self.nodes.extend(blocks.iter().map(|block| block.get()));
+            self.nodes.extend(blocks.iter().copied());
         }
         let origin = graph.node(node).origin().or_else(|| graph.start_of(function));
         let Some(start) = origin.map(|origin| origin.offset + inside) else { return };
@@ -95,8 +96,8 @@ impl Wanted {
             // The padding after a function is not part of it.
             let size = origin.size.min(graph.size_with_branch(id));
             if is_whole || code.contains(offset.into(), size.into()) {
-                self.nodes.insert(id.get());
-                self.at_boot.set(id.get(), code.is_used_at_boot(offset.into(), size.into()));
+                self.nodes.insert(id);
+                self.at_boot.set(id, code.is_used_at_boot(offset.into(), size.into()));
             }
         }
     }
@@ -105,7 +106,7 @@ impl Wanted {
 /// The names of the input sections of a graph, as plans use them.
 pub struct InputNames {
     /// For each input section, the number of earlier ones with the same name and object.
-    nth: Vec<u32>,
+    nth: TiVec<InputId, u32>,
 }
 
 impl InputNames {
@@ -122,7 +123,7 @@ impl InputNames {
     }
 
     /// Returns the object, the name, and the number among sections with both, of an input section given by its index.
-    pub fn name<'g>(&self, graph: &'g Graph, input: usize) -> (&'g str, &'g str, u32) {
+    pub fn name<'g>(&self, graph: &'g Graph, input: InputId) -> (&'g str, &'g str, u32) {
         let section = &graph.inputs[input];
         (&section.object, &section.name, self.nth[input])
     }

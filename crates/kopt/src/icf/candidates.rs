@@ -1,10 +1,9 @@
 //! The functions that may be folded, and whether their addresses are taken.
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kcfg::edges::Edges;
 use kcfg::graph::{Graph, Life, Role, SymbolPlace};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, FunctionSet, NodeId};
 use kcfg::special::TableKind;
 
 use crate::identical::entries;
@@ -42,23 +41,23 @@ impl Candidate {
 pub fn find(graph: &Graph, edges: &Edges<'_>) -> Vec<Candidate> {
     let mut judge = Judge {
         graph,
-        excluded: FixedBitSet::with_capacity(graph.functions.len()),
-        address_taken: FixedBitSet::with_capacity(graph.functions.len()),
+        excluded: FunctionSet::with_capacity(graph.functions.len()),
+        address_taken: FunctionSet::with_capacity(graph.functions.len()),
     };
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
         judge.block(id, edges);
         judge.references(id);
     }
     judge.symbols_and_roots();
-    let functions = (0..graph.functions.len()).map(FunctionId::from);
+    let functions = graph.functions.keys();
     functions.filter_map(|function| judge.candidate(function)).collect()
 }
 
 struct Judge<'g> {
     graph: &'g Graph,
     /// Functions that are not folded.
-    excluded: FixedBitSet,
-    address_taken: FixedBitSet,
+    excluded: FunctionSet,
+    address_taken: FunctionSet,
 }
 
 impl Judge<'_> {
@@ -70,7 +69,7 @@ impl Judge<'_> {
 
     fn exclude(&mut self, block: NodeId) {
         if let Some(function) = self.graph.function_of(block) {
-            self.excluded.insert(function.get());
+            self.excluded.insert(function);
         }
     }
 
@@ -118,11 +117,11 @@ impl Judge<'_> {
             let Some(function) = graph.function_of(to) else { continue };
             let is_entry = self.entry(function) == Some(to) && i64::from(inside) + reference.addend == 0;
             match graph.takes_address(id, reference) {
-                true if is_entry => self.address_taken.insert(function.get()),
-                true => self.excluded.insert(function.get()),
+                true if is_entry => self.address_taken.insert(function),
+                true => self.excluded.insert(function),
                 // The place in a block that an entry describes.
                 false if reference.role == Role::Site => {}
-                false if i64::from(inside) + reference.addend != 0 => self.excluded.insert(function.get()),
+                false if i64::from(inside) + reference.addend != 0 => self.excluded.insert(function),
                 false => {}
             }
         }
@@ -141,22 +140,22 @@ impl Judge<'_> {
                 || symbol.binding == STB_WEAK
                 || symbol.kind == STT_GNU_IFUNC
             {
-                self.excluded.insert(function.get());
+                self.excluded.insert(function);
             }
         }
         for root in &graph.roots {
             let Some(function) = graph.function_of(root.node) else { continue };
             if self.entry(function) == Some(root.node) {
-                self.address_taken.insert(function.get());
+                self.address_taken.insert(function);
             } else {
-                self.excluded.insert(function.get());
+                self.excluded.insert(function);
             }
         }
     }
 
     fn candidate(&self, function: FunctionId) -> Option<Candidate> {
         let graph = self.graph;
-        let entry = self.entry(function).filter(|_| !self.excluded.contains(function.get()))?;
+        let entry = self.entry(function).filter(|_| !self.excluded.contains(function))?;
         let section = graph.section_of(entry);
         let class = layout::class(&graph.world, &section.name);
         let blocks = graph.function(function).blocks.iter().copied();
@@ -166,7 +165,7 @@ impl Judge<'_> {
             function,
             blocks,
             is_init: class == FOLDED[1],
-            is_address_taken: self.address_taken.contains(function.get()),
+            is_address_taken: self.address_taken.contains(function),
         })
     }
 }

@@ -100,7 +100,7 @@ impl Pass for Icf {
             report.removed.remove(graph, node);
         }
         for (entry, align) in aligns {
-            let kept = &mut graph.nodes[entry.get()].align;
+            let kept = &mut graph.nodes[entry].align;
             *kept = align.max(*kept);
         }
         report

@@ -6,10 +6,11 @@ use goblin::elf::section_header::{SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::graph::{Dest, Graph, Life, Ref, Role, Section, SymbolPlace, Target, Terminator};
-use kcfg::index::{FunctionId, NodeId, TableId};
+use kcfg::index::{FunctionId, NodeId, SectionId, TableId};
 use kcfg::special::Rule;
 use kelf::RelocClass;
 use rustc_hash::FxHashMap;
+use typed_index_collections::TiVec;
 
 /// The contents of a piece of code.
 #[derive(PartialEq, Eq, Hash)]
@@ -30,7 +31,7 @@ pub struct Reader<'g> {
     /// backtrace through them would fail.
     unwinding: FxHashMap<FunctionId, NodeId>,
     /// For each section, the kind of its constants.
-    kinds: Vec<Option<Constant>>,
+    kinds: TiVec<SectionId, Option<Constant>>,
 }
 
 /// Kinds of constants, which are compared by their contents.
@@ -101,9 +102,9 @@ impl<'g> Reader<'g> {
     fn constant(&self, id: NodeId) -> Option<Vec<u8>> {
         let graph = self.graph;
         let node = graph.node(id);
-        let section = &graph.sections[node.section.get()];
+        let section = &graph.sections[node.section];
         let is_literal = graph.is_among_code(id);
-        let kind = match self.kinds[node.section.get()] {
+        let kind = match self.kinds[node.section] {
             _ if is_literal => Constant::Literal,
             Some(Constant::Merged) if !graph.refs_of(id).is_empty() => return None,
             kind => kind?,
@@ -300,7 +301,7 @@ impl Writer<'_, '_> {
         let graph = self.reader.graph;
         let own_name = match target {
             Target::Symbol(symbol) => {
-                let symbol = &graph.symbols[symbol.get()];
+                let symbol = &graph.symbols[symbol];
                 let is_placed = matches!(symbol.place, SymbolPlace::Node(..));
                 !is_placed || symbol.binding == STB_WEAK || symbol.kind == STT_GNU_IFUNC
             }
@@ -313,7 +314,7 @@ impl Writer<'_, '_> {
                 let addend = addend + i64::from(inside);
                 let piece = self.reader.places.get(&node).filter(|_| is_way).copied();
                 let table = self.tables.iter().position(|&table| {
-                    let table = &graph.tables[table.get()];
+                    let table = &graph.tables[table];
                     table.chunk == node && i64::from(table.range.start) == addend
                 });
                 if let Some((piece, block)) = piece {

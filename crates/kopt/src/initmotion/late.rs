@@ -16,30 +16,30 @@ Only initialization code calls, reads and writes the remaining nodes, by direct 
 function or its data is late as a whole if a part of it is.
 */
 
-use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
 use kcfg::graph::{Graph, Life, Role, Section};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap, NodeSet, SectionId};
 use kcfg::special::Rule;
+use typed_index_collections::{TiVec, ti_vec};
 
 use super::units::Unit;
 use super::uses::Uses;
 
 /// The nodes that may be used after initialization, as a set of bits.
-pub fn find(graph: &Graph, units: &[Unit]) -> FixedBitSet {
+pub fn find(graph: &Graph, units: &[Unit]) -> NodeSet {
     let mut finder = Finder {
         graph,
         edges: Edges::of(graph),
         uses: Uses::of(graph),
         initialization: graph.sections.iter().map(|section| is_initialization(graph, section)).collect(),
         replacements: graph.sections.iter().map(|section| is_replacement(graph, section)).collect(),
-        unit_of: vec![None; graph.nodes.len()],
+        unit_of: ti_vec![None; graph.nodes.len()],
         units,
-        late: FixedBitSet::with_capacity(graph.nodes.len()),
+        late: NodeSet::with_capacity(graph.nodes.len()),
         worklist: Vec::new(),
     };
     for (number, unit) in units.iter().enumerate() {
-        unit.nodes.iter().for_each(|node| finder.unit_of[node.get()] = Some(number));
+        unit.nodes.iter().for_each(|&node| finder.unit_of[node] = Some(number));
     }
     for root in &graph.roots {
         finder.mark(root.node);
@@ -59,12 +59,12 @@ struct Finder<'g> {
     uses: Uses<'g>,
     /// For each section, whether it holds initialization code or data, and whether it holds code that is copied over
     /// other code.
-    initialization: Vec<bool>,
-    replacements: Vec<bool>,
+    initialization: TiVec<SectionId, bool>,
+    replacements: TiVec<SectionId, bool>,
     /// For each node, the number of its unit.
-    unit_of: Vec<Option<usize>>,
+    unit_of: NodeMap<Option<usize>>,
     units: &'g [Unit],
-    late: FixedBitSet,
+    late: NodeSet,
     worklist: Vec<NodeId>,
 }
 
@@ -73,15 +73,15 @@ impl Finder<'_> {
     /// are used only if the code that they belong to is.
     fn stays(&self, id: NodeId) -> bool {
         let is_entry = self.graph.chunk(id).is_some_and(|chunk| chunk.life != Life::Referenced);
-        self.unit_of[id.get()].is_none()
+        self.unit_of[id].is_none()
             && !self.is_initialization(id)
             && !is_entry
-            && !self.replacements[self.graph.node(id).section.get()]
+            && !self.replacements[self.graph.node(id).section]
     }
 
     /// Whether a node is initialization code or data by its section.
     fn is_initialization(&self, id: NodeId) -> bool {
-        self.initialization[self.graph.node(id).section.get()]
+        self.initialization[self.graph.node(id).section]
     }
 
     /// Marks the nodes whose addresses a node takes.
@@ -112,20 +112,20 @@ impl Finder<'_> {
 
     /// Marks a node and the rest of its unit. Skips initialization code and data, whose section already limits its use.
     fn mark(&mut self, id: NodeId) {
-        if !self.graph.node(id).live || self.is_initialization(id) || self.late.put(id.get()) {
+        if !self.graph.node(id).live || self.is_initialization(id) || self.late.put(id) {
             return;
         }
         self.worklist.push(id);
-        if let Some(unit) = self.unit_of[id.get()] {
+        if let Some(unit) = self.unit_of[id] {
             for &node in &self.units[unit].nodes {
-                if !self.late.put(node.get()) {
+                if !self.late.put(node) {
                     self.worklist.push(node);
                 }
             }
         }
     }
 
-    fn solve(mut self) -> FixedBitSet {
+    fn solve(mut self) -> NodeSet {
         while let Some(id) = self.worklist.pop() {
             let mut next = Vec::new();
             self.edges.for_each(id, |edge| {

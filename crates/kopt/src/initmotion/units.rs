@@ -1,11 +1,11 @@
 //! The movable parts of a program.
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE, SHF_STRINGS, SHF_TLS, SHF_WRITE, SHT_NOBITS};
 use kcfg::graph::{Graph, Life, Section, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet, SectionId};
 use kcfg::special::Rule;
 use rustc_hash::FxHashSet;
+use typed_index_collections::TiVec;
 
 use crate::layout;
 use crate::near;
@@ -43,9 +43,10 @@ impl Unit {
 /// Returns all units. A node is part of at most one.
 pub fn all(graph: &Graph) -> Vec<Unit> {
     let glued = glued(graph);
-    let is_fixed_in_place = |&node: &NodeId| glued.contains(node.get());
-    let places: Vec<Option<Place>> = graph.sections.iter().map(|section| place(graph, section)).collect();
-    let place = |node: NodeId| places[graph.node(node).section.get()];
+    let is_fixed_in_place = |&node: &NodeId| glued.contains(node);
+    let places: TiVec<SectionId, Option<Place>> =
+        graph.sections.iter().map(|section| place(graph, section)).collect();
+    let place = |node: NodeId| places[graph.node(node).section];
     let mut units = Vec::new();
     for mut nodes in graph.owned() {
         nodes.retain(|&node| graph.node(node).live);
@@ -71,8 +72,8 @@ pub fn all(graph: &Graph) -> Vec<Unit> {
 
 /// Returns the units without a late part. A string is left out if the linker merges it with a string that is not moved:
 /// it takes no memory there.
-pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &FixedBitSet) -> Vec<&'u Unit> {
-    let is_late = |unit: &&Unit| unit.nodes.iter().any(|node| late.contains(node.get()));
+pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &NodeSet) -> Vec<&'u Unit> {
+    let is_late = |unit: &&Unit| unit.nodes.iter().any(|node| late.contains(*node));
     let text = |unit: &Unit| graph.bytes_of(unit.nodes[0]);
     let strings = units.iter().filter(|unit| unit.place == Place::String);
     let staying: FxHashSet<&[u8]> = strings.filter(is_late).map(text).collect();
@@ -114,11 +115,11 @@ fn is_zero_initialized(section: &Section) -> bool {
 }
 
 /// The nodes that are glued to others, the nodes they are glued to, and nodes bound to nearby code.
-fn glued(graph: &Graph) -> FixedBitSet {
+fn glued(graph: &Graph) -> NodeSet {
     let mut glued = near::bound(graph);
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
         if let Some(before) = graph.node(id).glued_to {
-            glued.extend([id.get(), before.get()]);
+            glued.extend([id, before]);
         }
     }
     glued

@@ -206,7 +206,7 @@ impl<'g> Uses<'g> {
     fn forgets(&self, id: NodeId) -> bool {
         let object = |node: NodeId| {
             let origin = self.graph.node(node).origin()?;
-            Some(self.graph.inputs[origin.section.get()].object_index)
+            Some(self.graph.inputs[origin.section].object_index)
         };
         let callee = self.callee(id).filter(|callee| self.forgetful.contains(callee));
         let objects = callee.and_then(|callee| Some((object(callee)?, object(id)?)));

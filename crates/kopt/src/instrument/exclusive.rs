@@ -5,42 +5,42 @@
 //! other exclusive access on either path. Calls in between are not followed: a callee stores its return address, so
 //! compilers place no call there.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::Graph;
 use kcfg::graph::for_each_successor;
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap, NodeSet};
 use kisa::Exclusive;
+use typed_index_collections::ti_vec;
 
 /// The blocks that control enters between an exclusive load and its store, as a set of bits.
-pub(crate) fn entered_between(graph: &Graph) -> FixedBitSet {
+pub(crate) fn entered_between(graph: &Graph) -> NodeSet {
     let blocks: Vec<NodeId> =
         graph.node_ids().filter(|&id| graph.node(id).live && graph.block(id).is_some()).collect();
-    let mut next: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];
-    let mut before: Vec<Vec<NodeId>> = vec![Vec::new(); graph.nodes.len()];
-    let mut accesses: Vec<Vec<Exclusive>> = vec![Vec::new(); graph.nodes.len()];
+    let mut next: NodeMap<Vec<NodeId>> = ti_vec![Vec::new(); graph.nodes.len()];
+    let mut before: NodeMap<Vec<NodeId>> = ti_vec![Vec::new(); graph.nodes.len()];
+    let mut accesses: NodeMap<Vec<Exclusive>> = ti_vec![Vec::new(); graph.nodes.len()];
     for &id in &blocks {
-        accesses[id.get()] = accesses_of(graph, id);
+        accesses[id] = accesses_of(graph, id);
         let Some(block) = graph.block(id) else { continue };
         for_each_successor(graph, &block.end, |to| {
-            next[id.get()].push(to);
-            before[to.get()].push(id);
+            next[id].push(to);
+            before[to].push(id);
         });
     }
     // Whether control leaves a block after a load, given whether it entered after one.
     let leaves = |id: NodeId, behind: bool| {
-        accesses[id.get()].iter().fold(behind, |behind, access| access.loads || behind && !access.always)
+        accesses[id].iter().fold(behind, |behind, access| access.loads || behind && !access.always)
     };
     // Whether control that enters a block reaches a store, given whether it does so after the block.
     let comes = |id: NodeId, ahead: bool| {
-        accesses[id.get()].iter().rev().fold(ahead, |ahead, access| !access.loads || ahead && !access.always)
+        accesses[id].iter().rev().fold(ahead, |ahead, access| !access.loads || ahead && !access.always)
     };
     // Propagates a property to neighbours in one direction until nothing changes.
-    let spread = |from: &[Vec<NodeId>], passes: &dyn Fn(NodeId, bool) -> bool| {
-        let mut reached = FixedBitSet::with_capacity(graph.nodes.len());
+    let spread = |from: &NodeMap<Vec<NodeId>>, passes: &dyn Fn(NodeId, bool) -> bool| {
+        let mut reached = NodeSet::with_capacity(graph.nodes.len());
         let mut pending: Vec<NodeId> = blocks.iter().copied().filter(|&id| passes(id, false)).collect();
         while let Some(id) = pending.pop() {
-            for &to in &from[id.get()] {
-                if !reached.put(to.get()) && !passes(to, false) && passes(to, true) {
+            for &to in &from[id] {
+                if !reached.put(to) && !passes(to, false) && passes(to, true) {
                     pending.push(to);
                 }
             }
@@ -49,12 +49,7 @@ pub(crate) fn entered_between(graph: &Graph) -> FixedBitSet {
     };
     let behind_load = spread(&next, &leaves);
     let ahead_of_exit = spread(&before, &comes);
-    let mut between = behind_load;
-    let enters = |&id: &usize| comes(NodeId::from(id), ahead_of_exit.contains(id));
-    let kept: Vec<usize> = between.ones().filter(enters).collect();
-    between.clear();
-    between.extend(kept);
-    between
+    behind_load.iter().filter(|&id| comes(id, ahead_of_exit.contains(id))).collect()
 }
 
 /// The exclusive accesses of a block, in order. Bytes that cannot be decoded count as any access.

@@ -22,13 +22,12 @@ Not instrumented, and reported:
 
 pub(crate) mod exclusive;
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::SHT_NOBITS;
 use goblin::elf::sym::{STB_GLOBAL, STB_LOCAL, STT_OBJECT};
 use kcfg::edges::{Destination, EdgeKind, Edges};
 use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Contents, Counters, Editor, Graph, NodeKind, Section, Symbol, SymbolPlace, Target};
-use kcfg::index::{FunctionId, NodeId, SymbolId};
+use kcfg::index::{FunctionSet, NodeId, NodeSet, SymbolId};
 use kflow::{Liveness, Summaries};
 use kisa::StoreLayout;
 
@@ -63,7 +62,7 @@ impl Pass for Instrument {
         for opaque in graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live) {
             report.keep(&opaque.name, format!("not instrumented: {}", opaque.reason));
         }
-        for function in early.ones() {
+        for function in early.iter() {
             report.keep(&graph.functions[function].name, "not instrumented: runs before paging is on");
         }
         if blocks.is_empty() {
@@ -97,7 +96,7 @@ impl Pass for Instrument {
 }
 
 /// The blocks to instrument. Reports the others.
-fn blocks_to_count(graph: &Graph, early: &FixedBitSet, report: &mut PassReport) -> Vec<NodeId> {
+fn blocks_to_count(graph: &Graph, early: &FunctionSet, report: &mut PassReport) -> Vec<NodeId> {
     let (named, relative) = (named_functions(graph), position_independent(graph));
     let between = exclusive::entered_between(graph);
     let in_front_of_tables = in_front_of_tables(graph);
@@ -107,19 +106,19 @@ fn blocks_to_count(graph: &Graph, early: &FixedBitSet, report: &mut PassReport) 
         if !graph.node(node).live {
             continue;
         }
-        if early.contains(block.function.get()) {
+        if early.contains(block.function) {
             report.count("blocks that run before paging, left alone", 1);
         } else if block.is_fixed() {
             report.count("patch sites, left alone", 1);
-        } else if relative.contains(block.function.get()) {
+        } else if relative.contains(block.function) {
             report.count("blocks of position-independent functions, left alone", 1);
-        } else if !named.contains(block.function.get()) {
+        } else if !named.contains(block.function) {
             report.count("blocks of code without a name, left alone", 1);
         } else if graph.node(node).origin().is_none() {
             report.count("blocks that a pass made, left alone", 1);
-        } else if between.contains(node.get()) {
+        } else if between.contains(node) {
             report.count("blocks between an exclusive load and its store, left alone", 1);
-        } else if in_front_of_tables.contains(node.get()) {
+        } else if in_front_of_tables.contains(node) {
             report.count("blocks between a jump and its table, left alone", 1);
         } else {
             blocks.push(node);
@@ -147,53 +146,53 @@ fn free_registers(graph: &Graph, blocks: &[NodeId]) -> Vec<u64> {
 }
 
 /// The blocks between a jump and the table that is glued to them. The jump finds its table by distance.
-pub(crate) fn in_front_of_tables(graph: &Graph) -> FixedBitSet {
-    let mut all = FixedBitSet::with_capacity(graph.nodes.len());
+pub(crate) fn in_front_of_tables(graph: &Graph) -> NodeSet {
+    let mut all = NodeSet::with_capacity(graph.nodes.len());
     for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
         let block = graph.node(node).glued_to.filter(|&block| graph.block(block).is_some());
-        all.extend(block.filter(|&block| graph.node(block).glued_to.is_some()).map(NodeId::get));
+        all.extend(block.filter(|&block| graph.node(block).glued_to.is_some()));
     }
     all
 }
 
 /// The functions that compute with their own address ([`Graph::knows_own_address`]), as a set of bits.
-pub(crate) fn position_independent(graph: &Graph) -> FixedBitSet {
+pub(crate) fn position_independent(graph: &Graph) -> FunctionSet {
     let blocks = graph.node_ids().filter(|&node| graph.knows_own_address(node));
-    let functions = blocks.filter_map(|node| graph.block(node).map(|block| block.function.get()));
-    let mut all = FixedBitSet::with_capacity(graph.functions.len());
+    let functions = blocks.filter_map(|node| graph.block(node).map(|block| block.function));
+    let mut all = FunctionSet::with_capacity(graph.functions.len());
     all.extend(functions);
     all
 }
 
 /// The functions with a symbol in the output, as a set of bits: only these can be reported to have run. A weak definition
 /// that another one overrides has none.
-fn named_functions(graph: &Graph) -> FixedBitSet {
-    let mut named = FixedBitSet::with_capacity(graph.functions.len());
+fn named_functions(graph: &Graph) -> FunctionSet {
+    let mut named = FunctionSet::with_capacity(graph.functions.len());
     for symbol in graph.symbols.iter().filter(|symbol| !symbol.overridden) {
         let SymbolPlace::Node(node, 0) = symbol.place else { continue };
         let function = graph.function_of(node).filter(|&id| graph.function(id).entry() == node);
-        named.extend(function.map(FunctionId::get));
+        named.extend(function);
     }
     named
 }
 
 /// The functions that run before paging is on, as a set of bits: control reaches them from the hand-written code of the
 /// boot sections, other than through a pointer.
-pub(crate) fn early_code(graph: &Graph) -> FixedBitSet {
+pub(crate) fn early_code(graph: &Graph) -> FunctionSet {
     let edges = Edges::of(graph);
-    let mut early = FixedBitSet::with_capacity(graph.functions.len());
+    let mut early = FunctionSet::with_capacity(graph.functions.len());
     let is_boot = |&node: &NodeId| {
         let code = graph.chunk(node).is_some_and(|chunk| chunk.code);
         code && BOOT_SECTIONS.contains(&&*graph.section_of(node).name)
     };
     let mut worklist: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
-    let mut chunks = FixedBitSet::with_capacity(graph.nodes.len());
+    let mut chunks = NodeSet::with_capacity(graph.nodes.len());
     while let Some(node) = worklist.pop() {
         let mut enter = |to: NodeId| match &graph.node(to).kind {
-            NodeKind::Block(block) if !early.put(block.function.get()) => {
+            NodeKind::Block(block) if !early.put(block.function) => {
                 worklist.extend(&graph.function(block.function).blocks);
             }
-            NodeKind::Chunk(chunk) if chunk.code && !chunks.put(to.get()) => worklist.push(to),
+            NodeKind::Chunk(chunk) if chunk.code && !chunks.put(to) => worklist.push(to),
             _ => {}
         };
         // Branches of opaque code and of patch sites are references.

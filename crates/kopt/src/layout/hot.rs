@@ -1,8 +1,9 @@
 //! Finding the code in the graph that the plan lists as hot.
 
 use kcfg::graph::{Graph, NodeKind};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap};
 use kplan::{FunctionName, HotFunction, Order};
+use typed_index_collections::ti_vec;
 
 use crate::names::CodeNames;
 use crate::ran::blocks_behind;
@@ -13,7 +14,7 @@ const COLD: u32 = u32::MAX;
 /// The hot nodes, and their order.
 pub struct Hot<'o> {
     /// For each node the position of its function in the order of the plan, or [`COLD`].
-    ranks: Vec<u32>,
+    ranks: NodeMap<u32>,
     /// Functions in the plan that the graph does not have.
     pub unknown: Vec<&'o FunctionName>,
 }
@@ -22,7 +23,7 @@ impl<'o> Hot<'o> {
     /// Finds the functions of an order in a graph.
     pub fn find(graph: &Graph, order: &'o Order) -> Hot<'o> {
         let names = CodeNames::of(graph);
-        let mut hot = Hot { ranks: vec![COLD; graph.nodes.len()], unknown: Vec::new() };
+        let mut hot = Hot { ranks: ti_vec![COLD; graph.nodes.len()], unknown: Vec::new() };
         for (rank, function) in order.functions.iter().enumerate() {
             match names.find(&function.function) {
                 Some(named) => hot.mark(graph, function, rank as u32, named.node, named.offset),
@@ -34,7 +35,7 @@ impl<'o> Hot<'o> {
 
     /// The position of a node's function in the order of the plan, if the node is hot.
     pub fn rank(&self, node: NodeId) -> Option<u32> {
-        Some(self.ranks[node.get()]).filter(|&rank| rank != COLD)
+        Some(self.ranks[node]).filter(|&rank| rank != COLD)
     }
 
     /// Marks the hot blocks of the function whose symbol is `inside` bytes into a node.
@@ -53,7 +54,7 @@ impl<'o> Hot<'o> {
     }
 
     fn lower(&mut self, node: NodeId, rank: u32) {
-        let ranks = &mut self.ranks[node.get()];
+        let ranks = &mut self.ranks[node];
         *ranks = rank.min(*ranks);
     }
 }

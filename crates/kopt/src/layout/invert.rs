@@ -21,7 +21,7 @@ pub(crate) fn invert_branches(graph: &mut Graph, order: &[NodeId], is_hot: impl 
             continue;
         }
         let Some(inverse) = isa.inverse(branch) else { continue };
-        let NodeKind::Block(block) = &mut graph.nodes[node.get()].kind else { continue };
+        let NodeKind::Block(block) = &mut graph.nodes[node].kind else { continue };
         let taken = Dest { target: Target::Node(next), offset: 0 };
         block.end = Terminator::Branch { branch: inverse, taken, next: target };
         inverted += 1;

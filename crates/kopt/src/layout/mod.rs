@@ -76,10 +76,10 @@ impl Pass for Layout {
             for whole in &code.whole {
                 report.keep(graph.name_of(whole.node), whole.why);
             }
-            let hot_last = is_hot_last(&graph.sections[named.get()].name);
+            let hot_last = is_hot_last(&graph.sections[named].name);
             let nodes = code.order(hot_last);
             if let Some(first) = code.first_hot().filter(|_| hot_last) {
-                graph.nodes[first.get()].align = PAGE_SIZE;
+                graph.nodes[first].align = PAGE_SIZE;
             }
             report.count(
                 "branches inverted",
@@ -97,11 +97,11 @@ impl Pass for Layout {
 /// Merges sections into the first of them, with the attributes of `named` and all nodes in a new order.
 fn merge(graph: &mut Graph, sections: &[SectionId], named: SectionId, nodes: &[NodeId]) {
     let first = sections[0];
-    let attributes = Section { nodes: Vec::new(), ..graph.sections[named.get()].clone() };
+    let attributes = Section { nodes: Vec::new(), ..graph.sections[named].clone() };
     let mut editor = Editor::new(graph, "layout");
     editor.place(nodes, first);
     editor.finish();
-    let merged = &mut graph.sections[first.get()];
+    let merged = &mut graph.sections[first];
     *merged = Section { nodes: std::mem::take(&mut merged.nodes), ..attributes };
 }
 
@@ -115,18 +115,18 @@ struct Class {
 /// Returns the classes. Sections of a COMDAT group belong to none; classes with only hand-written code are left out.
 fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     let mut classes: IndexMap<&str, Vec<SectionId>> = IndexMap::new();
-    for (i, section) in graph.sections.iter().enumerate() {
+    for (id, section) in graph.sections.iter_enumerated() {
         let is_code = section.flags & u64::from(SHF_EXECINSTR) != 0
             && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Code;
         if is_code && section.group.is_none() {
-            classes.entry(class(&graph.world, &section.name)).or_default().push(SectionId::from(i));
+            classes.entry(class(&graph.world, &section.name)).or_default().push(id);
         }
     }
     classes.into_iter().filter_map(|(class, sections)| {
-        let has_name = |id: &&SectionId| graph.world.output_name(&graph.sections[id.get()].name) == class;
+        let has_name = |id: &&SectionId| graph.world.output_name(&graph.sections[**id].name) == class;
         let named = *sections.iter().find(has_name).or(sections.first())?;
         let compiled =
-            |id: &SectionId| graph.sections[id.get()].nodes.iter().any(|&node| graph.block(node).is_some());
+            |id: &SectionId| graph.sections[*id].nodes.iter().any(|&node| graph.block(node).is_some());
         sections.iter().any(compiled).then_some(Class { named, sections })
     })
 }
@@ -155,7 +155,7 @@ fn is_hot_last(class: &str) -> bool {
 pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
     for part in parts {
         graph.symbols.push(Symbol {
-            name: format!("{}.{suffix}", graph.functions[part.function.get()].name),
+            name: format!("{}.{suffix}", graph.functions[part.function].name),
             file: None,
             binding: STB_LOCAL,
             kind: STT_FUNC,

@@ -5,9 +5,8 @@
 
 use std::ops::Range;
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Life, NodeKind, Ref, Terminator};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, NodeId, NodeSet};
 use kcfg::special::TableKind;
 use kisa::Rewritable;
 use kplan::Granularity;
@@ -23,7 +22,7 @@ pub struct Splitter {
     granularity: Granularity,
     isa: &'static dyn Rewritable,
     /// Sites of static keys whose `nop` or `jmp` has the short form, which reaches near targets only.
-    short_keys: FixedBitSet,
+    short_keys: NodeSet,
 }
 
 /// A hot function in two parts.
@@ -49,7 +48,7 @@ pub struct ColdPart {
 impl Splitter {
     /// Finds the static keys of the short form.
     pub fn new(graph: &Graph, granularity: Granularity) -> Splitter {
-        let mut short_keys = FixedBitSet::with_capacity(graph.nodes.len());
+        let mut short_keys = NodeSet::with_capacity(graph.nodes.len());
         for id in graph.node_ids() {
             let is_key = |chunk: &kcfg::graph::Chunk| chunk.life == Life::Site(TableKind::StaticKey);
             if !graph.chunk(id).is_some_and(is_key) {
@@ -60,7 +59,7 @@ impl Splitter {
             let longest = |site| isa.longest_form(isa.jump(graph.encoding(site))).len;
             if let Some(site) = site.filter(|&site| graph.node(site).size < longest(site).into()) {
                 let is_fixed = graph.block(site).is_some_and(|block| block.is_fixed());
-                short_keys.set(site.get(), is_fixed);
+                short_keys.set(site, is_fixed);
             }
         }
         Splitter { granularity, isa: graph.isa(), short_keys }
@@ -149,7 +148,7 @@ impl Splitter {
             if graph.knows_own_address(node) {
                 return Err("computes with its own address");
             }
-            if self.short_keys.contains(node.get()) {
+            if self.short_keys.contains(node) {
                 return Err("has a static key of the short form");
             }
             if graph.refs_of(node).iter().any(Ref::is_short) {

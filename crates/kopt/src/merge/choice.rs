@@ -4,9 +4,8 @@
 //! fall-through, and a long branch instead of a short one. So blocks that lead to one another are removed together or
 //! not at all: edges between them need no redirection.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::{Dest, Graph, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kisa::Branch;
 use rustc_hash::FxHashMap;
 
@@ -16,14 +15,14 @@ use crate::identical::End;
 const BEHIND: usize = 8;
 
 /// Whether a jump may take less than a tail and the following blocks that have identical twins (`shared`).
-pub fn may_pay(graph: &Graph, (block, start): End, shared: &FixedBitSet) -> bool {
+pub fn may_pay(graph: &Graph, (block, start): End, shared: &NodeSet) -> bool {
     let jump = graph.isa().longest_form(graph.isa().jump(graph.encoding(block))).len;
     let next = |block: &NodeId| match &graph.block(*block)?.end {
         Terminator::Jump(dest) => graph.resolve_node(dest.target),
         end => end.next(),
     };
     let behind = std::iter::successors(next(&block), next).take(BEHIND);
-    let behind = behind.take_while(|block| shared.contains(block.get()));
+    let behind = behind.take_while(|block| shared.contains(*block));
     let size = |block: NodeId| graph.size_with_branch(block);
     size(block) - start + behind.map(size).sum::<u32>() > jump.into()
 }
@@ -109,8 +108,8 @@ struct Prices {
 impl Prices {
     fn of(graph: &Graph, twins: &[(NodeId, NodeId)]) -> Prices {
         let isa = graph.isa();
-        let mut may_go = FixedBitSet::with_capacity(graph.nodes.len());
-        may_go.extend(twins.iter().map(|(block, _)| block.get()));
+        let mut may_go = NodeSet::with_capacity(graph.nodes.len());
+        may_go.extend(twins.iter().map(|&(block, _)| block));
         let longest = |branch| u32::from(isa.longest_form(branch).len);
         let mut prices = Prices { into: FxHashMap::default(), out: FxHashMap::default() };
         for from in graph.node_ids().filter(|&id| graph.node(id).live) {
@@ -118,10 +117,10 @@ impl Prices {
             let jump = isa.jump(graph.encoding(from));
             let mut add = |to: NodeId, price: u32| {
                 let way = Way { from, to, price };
-                if may_go.contains(to.get()) {
+                if may_go.contains(to) {
                     prices.into.entry(to).or_default().push(way);
                 }
-                if may_go.contains(from.get()) {
+                if may_go.contains(from) {
                     prices.out.entry(from).or_default().push(way);
                 }
             };

@@ -3,19 +3,19 @@
 //! If calls leave it in a register (`lr` of ARM), a function with calls has saved it, and does not read the register
 //! before it loads or overwrites it. A function without calls may still return with it.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeMap, NodeSet};
 use kflow::{Instruction, bit};
 use kisa::{BranchKind, Flow, Reg};
 use rayon::prelude::*;
+use typed_index_collections::ti_vec;
 
 /// The blocks at whose start the register is live; none where calls push the return address.
 pub(super) struct Link<'g> {
     graph: &'g Graph,
     register: Option<Reg>,
-    before: FixedBitSet,
+    before: NodeSet,
 }
 
 /// The effect of an instruction on the register.
@@ -35,7 +35,7 @@ impl Use {
 impl<'g> Link<'g> {
     /// Computes the liveness in a graph.
     pub(super) fn of(graph: &'g Graph) -> Link<'g> {
-        let before = FixedBitSet::with_capacity(graph.nodes.len());
+        let before = NodeSet::with_capacity(graph.nodes.len());
         let mut link = Link { graph, register: graph.isa().convention().link_register, before };
         if let Some(register) = link.register {
             link.solve(register);
@@ -74,12 +74,12 @@ impl<'g> Link<'g> {
             })
         };
         let whole: Vec<Option<Use>> = blocks.par_iter().map(whole).collect();
-        let mut number = vec![usize::MAX; graph.nodes.len()];
-        let mut from: Vec<Vec<usize>> = vec![Vec::new(); graph.nodes.len()];
+        let mut number = ti_vec![usize::MAX; graph.nodes.len()];
+        let mut from: NodeMap<Vec<usize>> = ti_vec![Vec::new(); graph.nodes.len()];
         for (i, &block) in blocks.iter().enumerate() {
-            number[block.get()] = i;
+            number[block] = i;
             if let Some(own) = graph.block(block) {
-                for_each_successor(graph, &own.end, |to| from[to.get()].push(i));
+                for_each_successor(graph, &own.end, |to| from[to].push(i));
             }
         }
         let mut pending: Vec<usize> = (0..blocks.len()).collect();
@@ -87,8 +87,8 @@ impl<'g> Link<'g> {
             let block = blocks[i];
             let behind = self.at_end(block);
             let matters = whole[i].map_or(behind, |used| used.matters_before(behind));
-            if matters && !self.before.put(block.get()) {
-                pending.extend(&from[block.get()]);
+            if matters && !self.before.put(block) {
+                pending.extend(&from[block]);
             }
         }
     }
@@ -113,7 +113,7 @@ impl<'g> Link<'g> {
         };
         let (mut matters, mut known) = (false, 0);
         for_each_successor(graph, &own.end, |to| {
-            matters |= graph.function_of(to) != Some(own.function) || self.before.contains(to.get());
+            matters |= graph.function_of(to) != Some(own.function) || self.before.contains(to);
             known += 1;
         });
         matters || known < ways

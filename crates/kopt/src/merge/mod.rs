@@ -29,10 +29,9 @@ mod movable;
 mod outline;
 mod sequences;
 
-use fixedbitset::FixedBitSet;
 use kcfg::edges::Edges;
 use kcfg::graph::{Editor, Graph, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 
 use crate::identical::{End, Partition};
 use crate::options::{OptimizeFor, Scope};
@@ -106,25 +105,24 @@ fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     let edges = Edges::of(graph);
     let uses = Uses::of(graph);
     let blocks = movable(graph, &edges);
-    let whole: Vec<NodeId> =
-        blocks.iter().copied().filter(|block| !uses.named.contains(block.get())).collect();
+    let whole: Vec<NodeId> = blocks.iter().copied().filter(|block| !uses.named.contains(*block)).collect();
     let pieces: Vec<&[NodeId]> = whole.iter().map(std::slice::from_ref).collect();
     let partition = Partition::of(graph, &edges, &pieces);
-    let mut shared = FixedBitSet::with_capacity(graph.nodes.len());
+    let mut shared = NodeSet::with_capacity(graph.nodes.len());
     let mut classes: Vec<Vec<End>> = Vec::new();
     // Blocks with a jump table are compared whole.
     let is_switch =
         |block: NodeId| matches!(graph.block(block).map(|block| &block.end), Some(Terminator::Switch(_)));
     for class in partition.classes() {
-        shared.extend(class.iter().map(|&member| whole[member].get()));
+        shared.extend(class.iter().map(|&member| whole[member]));
         if is_switch(whole[class[0]]) {
             classes.push(class.iter().map(|&member| (whole[member], 0)).collect());
         }
     }
-    let is_divisible = |&block: &NodeId| !is_switch(block) && !uses.inside.contains(block.get());
+    let is_divisible = |&block: &NodeId| !is_switch(block) && !uses.inside.contains(block);
     let blocks: Vec<NodeId> = blocks.into_iter().filter(is_divisible).collect();
     classes.extend(partition.tails(&blocks, &is_cold, |end| choice::may_pay(graph, end, &shared)));
-    let may_go = |&(block, start): &End| is_cold(block) && (start > 0 || !uses.named.contains(block.get()));
+    let may_go = |&(block, start): &End| is_cold(block) && (start > 0 || !uses.named.contains(block));
     let class = |ends: Vec<End>| {
         let stays = *ends.iter().find(|end| !may_go(end)).unwrap_or(&ends[0]);
         let going = ends.iter().copied().filter(|end| may_go(end) && *end != stays).collect();

@@ -12,12 +12,11 @@
 
 use std::ops::Range;
 
-use fixedbitset::FixedBitSet;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
 use indexmap::IndexMap;
 use kcfg::edges::Edges;
 use kcfg::graph::{Contents, Dest, Editor, Graph, Node, Ref, Role, Section, Target, Terminator};
-use kcfg::index::NodeId;
+use kcfg::index::{NodeId, NodeSet};
 use kelf::RelocClass;
 use kisa::Encoding;
 use rayon::prelude::*;
@@ -74,7 +73,7 @@ fn why_not(graph: &Graph, unwinding: Unwinding) -> Option<&'static str> {
         return Some("the processor may not support `bx`, the return of outlined functions");
     }
     let code = graph.node_ids().map(|id| graph.node(id)).filter(|node| node.live);
-    let is_code = |node: &&Node| graph.sections[node.section.get()].flags & u64::from(SHF_EXECINSTR) != 0;
+    let is_code = |node: &&Node| graph.sections[node.section].flags & u64::from(SHF_EXECINSTR) != 0;
     let size: u64 = code.filter(is_code).map(|node| u64::from(node.size)).sum();
     (size > NEAR).then_some("calls may be out of range, and the linker's veneers change a register")
 }
@@ -163,12 +162,12 @@ impl Text {
         let mut blocks = movable(graph, &edges);
         // Exclusive accesses must stay together: no other store or branch may separate them.
         let has_exclusive = graph.isa().convention().link_register.is_some();
-        let between = if has_exclusive { entered_between(graph) } else { FixedBitSet::new() };
+        let between = if has_exclusive { entered_between(graph) } else { NodeSet::default() };
         blocks.retain(|&block| {
             graph.encoding(block) == encoding
-                && !between.contains(block.get())
+                && !between.contains(block)
                 && (!has_exclusive || accesses_of(graph, block).is_empty())
-                && !uses.inside.contains(block.get())
+                && !uses.inside.contains(block)
                 && graph.node(block).glued_to.is_none()
                 && is_cold(block)
         });
@@ -242,7 +241,7 @@ fn is_alike(graph: &Graph, block: NodeId, callee: &Ref) -> bool {
     let is_thumb = graph.encoding(block) == Encoding::Thumb;
     match (callee.target, graph.resolve_node(callee.target)) {
         (_, Some(to)) if graph.block(to).is_some() => graph.encoding(to) == graph.encoding(block),
-        (Target::Symbol(symbol), Some(_)) => graph.symbols[symbol.get()].thumb == is_thumb,
+        (Target::Symbol(symbol), Some(_)) => graph.symbols[symbol].thumb == is_thumb,
         _ => false,
     }
 }

@@ -52,7 +52,7 @@ pub fn fixed(variable: &FixedVariable) -> Option<Record> {
 /// Whether the program has the check, and this pass can write its records: the symbol is undefined, or this pass
 /// defined it earlier.
 pub fn can_be_written(graph: &Graph) -> bool {
-    symbol(graph).is_some_and(|symbol| match graph.symbols[symbol.get()].place {
+    symbol(graph).is_some_and(|symbol| match graph.symbols[symbol].place {
         SymbolPlace::Undefined => true,
         SymbolPlace::Node(node, _) => graph.node(node).provenance == Provenance::Made(PASS),
         SymbolPlace::Common(_) | SymbolPlace::Absolute(_) => false,
@@ -62,7 +62,7 @@ pub fn can_be_written(graph: &Graph) -> bool {
 /// Appends records to the existing ones.
 pub fn write(graph: &mut Graph, added: Vec<Record>) {
     let Some(symbol) = symbol(graph) else { return };
-    let old = match graph.symbols[symbol.get()].place {
+    let old = match graph.symbols[symbol].place {
         SymbolPlace::Node(node, _) => Some(node),
         _ => None,
     };
@@ -83,10 +83,10 @@ pub fn write(graph: &mut Graph, added: Vec<Record>) {
     editor.define_symbol(symbol, node, STT_OBJECT, size);
     editor.finish();
     if let Some(old) = old {
-        graph.nodes[old.get()].live = false;
+        graph.nodes[old].live = false;
     }
 }
 
 fn symbol(graph: &Graph) -> Option<SymbolId> {
-    graph.symbols.iter().position(|symbol| symbol.name == CHECK_SYMBOL).map(SymbolId::from)
+    graph.symbols.position(|symbol| symbol.name == CHECK_SYMBOL)
 }

@@ -271,7 +271,7 @@ fn handler(graph: &Graph, leaf: Leaf) -> Option<Target> {
 }
 
 fn set_handler(graph: &mut Graph, leaf: NodeId, handler: Target) {
-    let NodeKind::Block(block) = &mut graph.nodes[leaf.get()].kind else { return };
+    let NodeKind::Block(block) = &mut graph.nodes[leaf].kind else { return };
     if let Terminator::Jump(dest) = &mut block.end {
         *dest = Dest { target: handler, offset: 0 };
     }
@@ -282,7 +282,7 @@ fn set_handler(graph: &mut Graph, leaf: NodeId, handler: Target) {
 }
 
 fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
-    let NodeKind::Block(block) = &mut graph.nodes[edge.from.get()].kind else { return };
+    let NodeKind::Block(block) = &mut graph.nodes[edge.from].kind else { return };
     let dest = Dest { target: Target::Node(to), offset: 0 };
     match (&mut block.end, edge.successor) {
         (Terminator::Branch { taken, .. }, Successor::Taken) => *taken = dest,

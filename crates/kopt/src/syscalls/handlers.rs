@@ -1,9 +1,8 @@
 //! The handlers of system calls.
 
-use fixedbitset::FixedBitSet;
 use kcfg::graph::for_each_successor;
 use kcfg::graph::{Graph, Role, Target};
-use kcfg::index::{NodeId, SymbolId};
+use kcfg::index::{NodeId, NodeSet, SymbolId};
 use kplan::Abi;
 use rustc_hash::FxHashMap;
 
@@ -18,7 +17,7 @@ pub(crate) struct Handlers {
     /// The handler that returns `-ENOSYS`.
     pub ni: SymbolId,
     /// Nodes that are named or reached outside of the dispatchers.
-    elsewhere: FixedBitSet,
+    elsewhere: NodeSet,
 }
 
 impl Handlers {
@@ -35,7 +34,7 @@ impl Handlers {
         if entry.is_none() && table.is_none() {
             return Err(format!("the kernel has no {name}"));
         }
-        let mut found = Handlers { numbers: FxHashMap::default(), ni, elsewhere: FixedBitSet::new() };
+        let mut found = Handlers { numbers: FxHashMap::default(), ni, elsewhere: NodeSet::default() };
         if let Some(entry) = entry {
             let shared = shared_tables(graph);
             for &nr in numbers {
@@ -65,13 +64,13 @@ impl Handlers {
 
     /// Whether only the dispatchers name a block or lead to it, table entries about it aside.
     pub fn is_only_dispatched(&self, entry: NodeId) -> bool {
-        !self.elsewhere.contains(entry.get())
+        !self.elsewhere.contains(entry)
     }
 }
 
 /// The nodes that are named or reached from outside of the dispatcher's function and the slots of its table.
-fn elsewhere(graph: &Graph, dispatcher: Option<NodeId>, table: Option<&Table>) -> FixedBitSet {
-    let mut elsewhere = FixedBitSet::with_capacity(graph.nodes.len());
+fn elsewhere(graph: &Graph, dispatcher: Option<NodeId>, table: Option<&Table>) -> NodeSet {
+    let mut elsewhere = NodeSet::with_capacity(graph.nodes.len());
     let dispatcher = dispatcher.and_then(|entry| graph.function_of(entry));
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         if dispatcher.is_some() && graph.function_of(node) == dispatcher {
@@ -81,11 +80,11 @@ fn elsewhere(graph: &Graph, dispatcher: Option<NodeId>, table: Option<&Table>) -
         let named = graph.refs_of(node).iter().filter(|reference| {
             reference.role != Role::Site && slots.and_then(|table| table.number(reference.offset)).is_none()
         });
-        elsewhere.extend(named.filter_map(|reference| graph.resolve_node(reference.target)).map(NodeId::get));
+        elsewhere.extend(named.filter_map(|reference| graph.resolve_node(reference.target)));
         if let Some(block) = graph.block(node) {
-            for_each_successor(graph, &block.end, |to| elsewhere.insert(to.get()));
+            for_each_successor(graph, &block.end, |to| elsewhere.insert(to));
         }
     }
-    elsewhere.extend(graph.roots.iter().map(|root| root.node.get()));
+    elsewhere.extend(graph.roots.iter().map(|root| root.node));
     elsewhere
 }

@@ -8,6 +8,7 @@ use kcfg::graph::{Graph, Origin, Ref, Target};
 use kcfg::index::{InputId, NodeId};
 use kelf::{Program, SectionIndex};
 use rustc_hash::FxHashMap;
+use typed_index_collections::TiVec;
 
 use crate::twins::{Input, Twins, Variable};
 
@@ -16,7 +17,7 @@ pub struct Comparison<'c> {
     graph: &'c Graph,
     twins: &'c Twins<'c>,
     /// For each input section of the graph, its section in the objects; `None` if its name is not unique.
-    inputs: Vec<Option<Input>>,
+    inputs: TiVec<InputId, Option<Input>>,
     /// The cut sections that hold variables with sections of their own in the other build, and the places of the
     /// variables, in order.
     cut: FxHashMap<InputId, Vec<Range<u64>>>,
@@ -62,7 +63,7 @@ enum Finding {
 impl<'c> Comparison<'c> {
     /// Prepares the comparison for a graph of `program`, the first of the twins.
     pub fn of(graph: &'c Graph, program: &Program<'_>, twins: &'c Twins<'c>) -> Comparison<'c> {
-        let inputs: Vec<Option<Input>> = graph
+        let inputs: TiVec<InputId, Option<Input>> = graph
             .inputs
             .iter()
             .map(|section| {
@@ -120,7 +121,7 @@ impl<'c> Comparison<'c> {
     fn finding(&self, from: NodeId, reference: &Ref, to: NodeId, inside: u32) -> Finding {
         let (node, piece) = (origin(self.graph, from), origin(self.graph, to));
         let offset = u64::from(node.offset) + u64::from(reference.offset);
-        let twin = self.inputs[node.section.get()].and_then(|input| {
+        let twin = self.inputs[node.section].and_then(|input| {
             let reloc = self.twins.reloc(input, offset)?;
             self.twins.place(input.0, reloc)
         });
@@ -132,7 +133,7 @@ impl<'c> Comparison<'c> {
                 false => Finding::Shared,
             };
         };
-        let is_here = self.inputs[piece.section.get()] == Some(variable.section)
+        let is_here = self.inputs[piece.section] == Some(variable.section)
             && variable.range.start as i64 + at + i64::from(reference.bias) == address;
         if !is_here {
             return self.wrong(from, reference, to, &format!("{} elsewhere", variable.name));
@@ -152,7 +153,7 @@ impl<'c> Comparison<'c> {
 
     fn contains(&self, piece: NodeId, variable: &Variable) -> bool {
         let bytes = self.bytes(piece);
-        self.inputs[origin(self.graph, piece).section.get()] == Some(variable.section)
+        self.inputs[origin(self.graph, piece).section] == Some(variable.section)
             && bytes.start <= variable.range.start
             && variable.range.end <= bytes.end
     }

@@ -5,11 +5,12 @@ use std::io::{self, Write};
 use fixedbitset::FixedBitSet;
 use kcfg::edges::{Destination, Edges};
 use kcfg::graph::{Graph, Life};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, NodeId, NodeMap};
 use kcfg::lift::{Keep, Part};
 use petgraph::algo::kosaraju_scc;
 use petgraph::graph::DiGraph;
 use rustc_hash::FxHashMap;
+use typed_index_collections::ti_vec;
 
 use crate::explain::place;
 
@@ -47,10 +48,10 @@ impl Candidates {
         let indices: Vec<_> = groups.members.iter().map(|_| digraph.add_node(())).collect();
         let edges = Edges::of(graph);
         for node in graph.node_ids() {
-            let Some(from) = groups.of_node[node.get()] else { continue };
+            let Some(from) = groups.of_node[node] else { continue };
             edges.for_each(node, |edge| {
                 if let Destination::Node(to) = edge.to
-                    && let Some(to) = groups.of_node[to.get()].filter(|&to| to != from)
+                    && let Some(to) = groups.of_node[to].filter(|&to| to != from)
                 {
                     digraph.update_edge(indices[from], indices[to], ());
                 }
@@ -155,12 +156,12 @@ impl Candidates {
 /// The removed nodes, grouped by function; each piece of data is a group.
 struct Groups {
     members: Vec<Vec<NodeId>>,
-    of_node: Vec<Option<usize>>,
+    of_node: NodeMap<Option<usize>>,
 }
 
 impl Groups {
     fn of(graph: &Graph) -> Groups {
-        let mut groups = Groups { members: Vec::new(), of_node: vec![None; graph.nodes.len()] };
+        let mut groups = Groups { members: Vec::new(), of_node: ti_vec![None; graph.nodes.len()] };
         let mut functions: FxHashMap<FunctionId, usize> = FxHashMap::default();
         let is_site = |node| graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
         let removed = || graph.node_ids().filter(|&node| !graph.node(node).live);
@@ -174,12 +175,12 @@ impl Groups {
                 groups.members.push(Vec::new());
             }
             groups.members[group].push(node);
-            groups.of_node[node.get()] = Some(group);
+            groups.of_node[node] = Some(group);
         }
         // An entry about code belongs to the group of its site: only its references matter.
         for node in removed().filter(|&node| is_site(node)) {
             let site = graph.site(node).and_then(|site| graph.resolve_node(site.target));
-            groups.of_node[node.get()] = site.and_then(|site| groups.of_node[site.get()]);
+            groups.of_node[node] = site.and_then(|site| groups.of_node[site]);
         }
         groups
     }
@@ -224,7 +225,7 @@ fn offset(graph: &Graph, node: NodeId) -> u32 {
 fn named(graph: &Graph, node: NodeId) -> String {
     let place = format!("{}+{:#x}", place(graph, node), offset(graph, node));
     let name = match graph.block(node) {
-        Some(block) => graph.functions[block.function.get()].name.clone(),
+        Some(block) => graph.functions[block.function].name.clone(),
         None => graph.names_in(node).take(4).collect::<Vec<_>>().join(", "),
     };
     if name.is_empty() { place } else { format!("{name} ({place})") }

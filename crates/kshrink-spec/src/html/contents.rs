@@ -2,11 +2,12 @@
 
 use indexmap::IndexSet;
 use kcfg::graph::{Graph, Life, NodeKind, Provenance};
-use kcfg::index::{FunctionId, NodeId};
+use kcfg::index::{FunctionId, NodeId, NodeMap};
 use kopt::explain::Chains;
 use kopt::retained::{self, Retained};
 use kplan::{ChainLink, Contents, Item, ItemKind, MemoryClass};
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use typed_index_collections::ti_vec;
 
 use crate::explain;
 use crate::sizes::{Sizes, class};
@@ -43,13 +44,13 @@ pub fn contents(graph: &Graph, sizes: &Sizes) -> Contents {
 }
 
 /// Marks each node on the chain of a function or of a chunk with a name.
-fn on_chains(graph: &Graph, chains: &Chains, names: &[Vec<&str>]) -> Vec<bool> {
-    let mut on_chain = vec![false; graph.nodes.len()];
+fn on_chains(graph: &Graph, chains: &Chains, names: &NodeMap<Vec<&str>>) -> NodeMap<bool> {
+    let mut on_chain = ti_vec![false; graph.nodes.len()];
     let functions = graph.functions.iter().filter_map(|function| goal(chains, &function.blocks));
-    let named = graph.node_ids().filter(|id| graph.block(*id).is_none() && !names[id.get()].is_empty());
+    let named = graph.node_ids().filter(|id| graph.block(*id).is_none() && !names[*id].is_empty());
     for goal in functions.chain(named) {
         let mut at = Some(goal);
-        while let Some(node) = at.filter(|node| !std::mem::replace(&mut on_chain[node.get()], true)) {
+        while let Some(node) = at.filter(|node| !std::mem::replace(&mut on_chain[*node], true)) {
             at = chains.step(node).map(|(_, from)| from);
         }
     }
@@ -73,11 +74,11 @@ enum Key {
 
 struct Builder<'g> {
     graph: &'g Graph,
-    names: &'g [Vec<&'g str>],
-    on_chain: &'g [bool],
+    names: &'g NodeMap<Vec<&'g str>>,
+    on_chain: &'g NodeMap<bool>,
     /// The reasons for opaque code.
     reasons: FxHashMap<NodeId, &'static str>,
-    retained: Vec<Retained>,
+    retained: NodeMap<Retained>,
     objects: IndexSet<String, FxBuildHasher>,
     sections: IndexSet<String, FxBuildHasher>,
     phrases: IndexSet<String, FxBuildHasher>,
@@ -89,10 +90,10 @@ struct Builder<'g> {
 impl Builder<'_> {
     /// Adds a node to its item.
     fn add(&mut self, id: NodeId, sizes: &Sizes) {
-        let size = &sizes.nodes[id.get()];
+        let size = &sizes.nodes[id];
         let class_after = class(self.graph, self.graph.section_of(id));
         let Some(class_before) = size.class_before.or(class_after) else { return };
-        if size.before == 0 && size.after == 0 && size.removed.is_empty() && !self.on_chain[id.get()] {
+        if size.before == 0 && size.after == 0 && size.removed.is_empty() && !self.on_chain[id] {
             return;
         }
         let number = self.number_of(id, class_before);
@@ -107,7 +108,7 @@ impl Builder<'_> {
         let (object, section) = self.place(id);
         let key = match &self.graph.node(id).kind {
             NodeKind::Block(block) => Key::Function(block.function),
-            NodeKind::Chunk(_) if self.names[id.get()].is_empty() && !self.on_chain[id.get()] => {
+            NodeKind::Chunk(_) if self.names[id].is_empty() && !self.on_chain[id] => {
                 Key::Unnamed(object, section)
             }
             NodeKind::Chunk(_) => Key::Chunk(id),
@@ -135,7 +136,7 @@ impl Builder<'_> {
 
     /// Returns the kind, the names and the phrase of an item.
     fn describe(&self, id: NodeId, key: Key) -> (ItemKind, Vec<String>, Option<String>) {
-        let names = || self.names[id.get()].iter().map(|&name| name.to_owned()).collect();
+        let names = || self.names[id].iter().map(|&name| name.to_owned()).collect();
         match (key, self.graph.chunk(id)) {
             (Key::Function(function), _) => {
                 (ItemKind::Function, vec![self.graph.function(function).name.clone()], None)
@@ -173,7 +174,7 @@ impl Builder<'_> {
     fn links(&mut self, chains: &Chains) -> Vec<ChainLink> {
         let mut links = Vec::new();
         let mut link_of: FxHashMap<NodeId, usize> = FxHashMap::default();
-        for &id in chains.nodes().iter().filter(|id| self.on_chain[id.get()]) {
+        for &id in chains.nodes().iter().filter(|&&id| self.on_chain[id]) {
             let function = self.graph.function_of(id);
             let from = chains.step(id).map(|(kind, from)| (kind, from, link_of.get(&from).copied()));
             // Edges within one function are no links.
@@ -204,7 +205,7 @@ impl Builder<'_> {
             };
             let Some(goal) = goal else { continue };
             self.items[item].link = link_of.get(&goal).copied();
-            let Retained { bytes, code, init } = self.retained[goal.get()];
+            let Retained { bytes, code, init } = self.retained[goal];
             self.items[item].retained = [bytes, code, init];
         }
         links

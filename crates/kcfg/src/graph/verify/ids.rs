@@ -20,8 +20,8 @@ impl Verifier<'_> {
     /// and every function has a block.
     pub(super) fn ids(&self) -> Verdict {
         let graph = self.graph;
-        for (i, node) in graph.nodes.iter().enumerate() {
-            self.ids_of_node(NodeId::from(i), node)?;
+        for (id, node) in graph.nodes.iter_enumerated() {
+            self.ids_of_node(id, node)?;
         }
         for section in &graph.sections {
             for &node in &section.nodes {
@@ -30,10 +30,10 @@ impl Verifier<'_> {
             let owner =
                 Owner { node: section.nodes.first().copied().unwrap_or(NodeId(0)), name: &section.name };
             if let Some(symbol) = section.group {
-                self.id(&owner, "group of symbol", symbol.get(), graph.symbols.len())?;
+                self.id(&owner, "group of symbol", symbol, graph.symbols.len())?;
             }
             if let Some(order) = section.order {
-                self.id(&owner, "ordered by section", order.get(), graph.sections.len())?;
+                self.id(&owner, "ordered by section", order, graph.sections.len())?;
             }
         }
         for function in &graph.functions {
@@ -43,7 +43,7 @@ impl Verifier<'_> {
             self.id(
                 &Owner { node: NodeId(0), name: &function.name },
                 "begins with block",
-                0,
+                0usize,
                 function.blocks.len(),
             )?;
         }
@@ -63,7 +63,7 @@ impl Verifier<'_> {
         }
         if let Some(Counters { symbol, blocks }) = &graph.counters {
             let owner = |node| Owner { node, name: "the counters" };
-            self.id(&owner(NodeId(0)), "at symbol", symbol.get(), graph.symbols.len())?;
+            self.id(&owner(NodeId(0)), "at symbol", *symbol, graph.symbols.len())?;
             blocks.iter().try_for_each(|&node| self.node_id(&owner(node), "count node", node))?;
         }
         Ok(())
@@ -73,9 +73,9 @@ impl Verifier<'_> {
         let graph = self.graph;
         let name = if matches!(node.kind, NodeKind::Block(_)) { "a block" } else { "a chunk" };
         let owner = Owner { node: id, name };
-        self.id(&owner, "in section", node.section.get(), graph.sections.len())?;
+        self.id(&owner, "in section", node.section, graph.sections.len())?;
         if let Some(origin) = node.origin() {
-            self.id(&owner, "from input section", origin.section.get(), graph.inputs.len())?;
+            self.id(&owner, "from input section", origin.section, graph.inputs.len())?;
         }
         self.range(&owner, "bytes", &node.bytes, graph.bytes.len())?;
         self.range(&owner, "padding", &node.padding, graph.bytes.len())?;
@@ -86,10 +86,10 @@ impl Verifier<'_> {
         if let NodeKind::Chunk(chunk) = &node.kind
             && let Some(function) = chunk.function
         {
-            self.id(&owner, "among the instructions of function", function.get(), graph.functions.len())?;
+            self.id(&owner, "among the instructions of function", function, graph.functions.len())?;
         }
         if let NodeKind::Block(block) = &node.kind {
-            self.id(&owner, "of function", block.function.get(), graph.functions.len())?;
+            self.id(&owner, "of function", block.function, graph.functions.len())?;
             self.ids_of_terminator(&owner, &block.end)?;
         }
         for reference in graph.refs_of(id) {
@@ -124,22 +124,21 @@ impl Verifier<'_> {
     fn target(&self, owner: &Owner<'_>, target: Target) -> Verdict {
         match target {
             Target::Node(node) => self.node_id(owner, "refers to node", node),
-            Target::Symbol(symbol) => {
-                self.id(owner, "refers to symbol", symbol.get(), self.graph.symbols.len())
-            }
+            Target::Symbol(symbol) => self.id(owner, "refers to symbol", symbol, self.graph.symbols.len()),
         }
     }
 
     fn table(&self, owner: &Owner<'_>, table: TableId) -> Verdict {
-        self.id(owner, "uses jump table", table.get(), self.graph.tables.len())
+        self.id(owner, "uses jump table", table, self.graph.tables.len())
     }
 
     fn node_id(&self, owner: &Owner<'_>, what: &str, node: NodeId) -> Verdict {
-        self.id(owner, what, node.get(), self.graph.nodes.len())
+        self.id(owner, what, node, self.graph.nodes.len())
     }
 
     /// Checks that an id, described by `what`, is below the length of its list.
-    fn id(&self, owner: &Owner<'_>, what: &str, id: usize, length: usize) -> Verdict {
+    fn id(&self, owner: &Owner<'_>, what: &str, id: impl Into<usize>, length: usize) -> Verdict {
+        let id = id.into();
         match id < length {
             true => Ok(()),
             false => Err(owner.broken(format!("{what} {id}, of {length} that there are"))),

@@ -47,7 +47,7 @@ impl<'p> Connector<'_, 'p> {
                         SymbolPlace::Node(node, offset as u32)
                     }
                 };
-                let id = SymbolId::from(self.lifted.graph.symbols.len());
+                let id = self.lifted.graph.symbols.next_key();
                 let says_encoding = self.program.machine.target().has_encoding_bit && symbol.kind == STT_FUNC;
                 if (symbol.kind == STT_GNU_IFUNC || says_encoding) && symbol.is_local() {
                     self.by_symbol.insert((object_index, SymbolIndex::from(j)), id);
@@ -108,7 +108,7 @@ impl<'p> Connector<'_, 'p> {
                 let signature = self.global(signature);
                 for &member in &group.members {
                     if let Some(id) = self.lifted.section(object_index, member) {
-                        self.lifted.graph.sections[id.get()].group = Some(signature);
+                        self.lifted.graph.sections[id].group = Some(signature);
                     }
                 }
             }
@@ -118,14 +118,14 @@ impl<'p> Connector<'_, 'p> {
     /// Names a function, or opaque code, by the first symbol at its start, a global one before a local one.
     fn name_code(&mut self, id: SymbolId) {
         let graph = &mut self.lifted.graph;
-        let symbol = &graph.symbols[id.get()];
+        let symbol = &graph.symbols[id];
         let SymbolPlace::Node(node, 0) = symbol.place else { return };
         if symbol.kind != STT_FUNC {
             return;
         }
-        match &graph.nodes[node.get()].kind {
+        match &graph.nodes[node].kind {
             NodeKind::Block(block) => {
-                let function = &mut graph.functions[block.function.get()];
+                let function = &mut graph.functions[block.function];
                 if function.entry() == node && (function.name.contains(':') || symbol.binding == STB_GLOBAL) {
                     function.name.clone_from(&symbol.name);
                 }
@@ -155,7 +155,7 @@ impl<'p> Connector<'_, 'p> {
         let marked: FxHashSet<NodeId> = marks.collect();
         for (node, content) in contents.into_iter().filter(|(node, _)| !marked.contains(node)) {
             let name = symbol_in_front(content).to_owned();
-            let input = &self.lifted.graph.inputs[self.lifted.origin(node).section.get()];
+            let input = &self.lifted.graph.inputs[self.lifted.origin(node).section];
             let file = Some(Arc::clone(&input.object));
             let place = SymbolPlace::Node(node, 0);
             self.add_symbol(Symbol { name, file, place, ..Symbol::unnamed() });
@@ -210,9 +210,7 @@ impl<'p> Connector<'_, 'p> {
     }
 
     fn add_symbol(&mut self, symbol: Symbol) -> SymbolId {
-        let id = SymbolId::from(self.lifted.graph.symbols.len());
-        self.lifted.graph.symbols.push(symbol);
-        id
+        self.lifted.graph.symbols.push_and_get_key(symbol)
     }
 }
 

@@ -19,7 +19,7 @@ impl Connector<'_, '_> {
                 let last = self.lifted.graph.node(node).refs.end as usize - 1;
                 self.lifted.graph.refs[last].role = Role::Callee;
             }
-            if let NodeKind::Block(block) = &mut self.lifted.graph.nodes[node.get()].kind {
+            if let NodeKind::Block(block) = &mut self.lifted.graph.nodes[node].kind {
                 block.end = terminator;
             }
         }

@@ -1,10 +1,9 @@
 //! Predecessors and dominators of basic blocks, computed backwards from one block at a time.
 
-use fixedbitset::FixedBitSet;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::graph::{Graph, Role, SymbolPlace, for_each_successor};
-use crate::index::NodeId;
+use crate::index::{NodeId, NodeSet};
 
 /// Maximum number of blocks that one query visits; beyond it, nothing dominates.
 const MAX_BLOCKS: usize = 200;
@@ -14,7 +13,7 @@ pub(super) struct Dominators {
     /// For each block, the blocks whose terminators lead to it.
     predecessors: FxHashMap<NodeId, Vec<NodeId>>,
     /// Nodes with unknown predecessors, because a reference or a symbol names their first byte.
-    named: FixedBitSet,
+    named: NodeSet,
 }
 
 impl Dominators {
@@ -22,7 +21,7 @@ impl Dominators {
     pub fn of(graph: &Graph) -> Dominators {
         let mut dominators = Dominators {
             predecessors: FxHashMap::default(),
-            named: FixedBitSet::with_capacity(graph.nodes.len()),
+            named: NodeSet::with_capacity(graph.nodes.len()),
         };
         for node in graph.node_ids().filter(|&node| graph.node(node).live) {
             if let Some(block) = graph.block(node) {
@@ -33,12 +32,12 @@ impl Dominators {
             for reference in
                 graph.refs_of(node).iter().filter(|reference| !matches!(reference.role, Role::Slot(_)))
             {
-                dominators.named.extend(graph.resolve_node(reference.target).map(NodeId::get));
+                dominators.named.extend(graph.resolve_node(reference.target));
             }
         }
         for symbol in &graph.symbols {
             if let SymbolPlace::Node(node, 0) = symbol.place {
-                dominators.named.insert(node.get());
+                dominators.named.insert(node);
             }
         }
         dominators
@@ -47,7 +46,7 @@ impl Dominators {
     /// Returns all predecessors of a block; `None` if it may have others, or has none.
     pub fn predecessors(&self, node: NodeId) -> Option<&[NodeId]> {
         let predecessors = self.predecessors.get(&node)?;
-        (!self.named.contains(node.get())).then_some(predecessors)
+        (!self.named.contains(node)).then_some(predecessors)
     }
 
     /// Whether `node` dominates `later`: every path to `later` contains `node`. Also `false` if a search of

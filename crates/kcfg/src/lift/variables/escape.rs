@@ -61,7 +61,7 @@ fn is_frame_pointer(graph: &Graph, node: NodeId, reg: Reg) -> bool {
         Effect::Set { dst, value: Value::Reg { reg: from, .. }, .. } => dst == reg && from == stack,
         _ => false,
     };
-    let function = &graph.functions[block.function.get()];
+    let function = &graph.functions[block.function];
     // A cold part shares the frame of its function.
     if function.name.contains(".cold") {
         return true;
@@ -166,7 +166,7 @@ impl Search<'_> {
             // To hand-written code by name, or to an opaque part of the function.
             return (leaves && matches!(dest.target, Target::Symbol(_))).then_some(());
         };
-        let function = &graph.functions[block.function.get()];
+        let function = &graph.functions[block.function];
         let same = graph.block(node).is_some_and(|from| from.function == block.function);
         let entry = function.entry() == to;
         if same || !entry || function.name.contains(".cold") {

@@ -31,10 +31,11 @@ use std::ops::Range;
 use goblin::elf::section_header::{SHF_ALLOC, SHF_MERGE, SHF_WRITE};
 use goblin::elf::sym::{STT_NOTYPE, STT_OBJECT};
 use rustc_hash::FxHashMap;
+use typed_index_collections::TiVec;
 
 use super::decode::spans::alignment;
 use crate::graph::{Editor, Graph, Life, Node, SymbolPlace, Target};
-use crate::index::{InputId, NodeId};
+use crate::index::{InputId, NodeId, SectionId};
 use crate::special::Rule;
 
 pub(super) use claims::Claim;
@@ -93,12 +94,12 @@ pub(super) fn cuts(graph: &Graph) -> Cuts {
 pub(super) fn apply(graph: &mut Graph, cuts: &Cuts) -> bool {
     let mut pieces = pieces(graph, cuts);
     let mut changed = false;
-    let aligns: Vec<u64> = graph.sections.iter().map(|section| section.align.into()).collect();
+    let aligns: TiVec<SectionId, u64> = graph.sections.iter().map(|section| section.align.into()).collect();
     let mut editor = Editor::new(graph, "lift");
     for (input, nodes) in &pieces {
         for &node in nodes {
             let piece = editor.graph().node(node);
-            let (start, size, align) = (offset(piece), piece.size, aligns[piece.section.get()]);
+            let (start, size, align) = (offset(piece), piece.size, aligns[piece.section]);
             let inside =
                 cuts[input].iter().map(|cut| cut.start).filter(|&at| start < at && at < start + size);
             let inside: Vec<(u32, u32)> = inside.map(|at| (at - start, alignment(align, at))).collect();
@@ -115,7 +116,7 @@ pub(super) fn apply(graph: &mut Graph, cuts: &Cuts) -> bool {
             let start = offset(graph.node(pair[1]));
             let Ok(cut) = cuts[input].binary_search_by_key(&start, |cut| cut.start) else { continue };
             let glued_to = cuts[input][cut].glued.then_some(pair[0]);
-            let piece = &mut graph.nodes[pair[1].get()];
+            let piece = &mut graph.nodes[pair[1]];
             changed |= piece.glued_to != glued_to;
             piece.glued_to = glued_to;
         }
@@ -151,7 +152,7 @@ fn candidates(graph: &Graph) -> FxHashMap<InputId, Variables> {
             && let Some(origin) = graph.node(node).origin()
         {
             let start = origin.offset + offset;
-            let section_size = graph.inputs[origin.section.get()].size;
+            let section_size = graph.inputs[origin.section].size;
             let end = u64::from(start).saturating_add(symbol.size).min(section_size.into()) as u32;
             if start < end {
                 found.entry(origin.section).or_default().push(start..end);
@@ -167,7 +168,7 @@ fn candidates(graph: &Graph) -> FxHashMap<InputId, Variables> {
         }
     }
     let variables = found.into_iter().map(|(id, ranges)| {
-        let (size, flags) = (graph.inputs[id.get()].size, graph.sections[id.get()].flags);
+        let (size, flags) = (graph.inputs[id].size, graph.sections[id.lifted()].flags);
         (id, Variables::new(ranges, size, flags & u64::from(SHF_WRITE) != 0))
     });
     variables.filter(|(_, variables)| variables.pieces.len() > 1).collect()

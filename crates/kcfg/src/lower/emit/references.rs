@@ -25,7 +25,7 @@ impl Emitter<'_> {
         let place = (placed.offset + reference.offset) as usize;
         let field = place..place + usize::from(reference.width);
         if let Some(to) = self.graph.resolve_node(reference.target)
-            && self.sections[to.get()].is_none()
+            && self.sections[to].is_none()
             && matches!(reference.role, Role::Slot(_))
         {
             // A slot of a jump table whose jump was removed.
@@ -39,13 +39,12 @@ impl Emitter<'_> {
         if let Target::Node(to) = reference.target
             && reference.class == RelocClass::Relative
             && self.graph.block(placed.node).is_some()
-            && self.sections[to.get()] == self.sections[placed.node.get()]
+            && self.sections[to] == self.sections[placed.node]
             && flags & u64::from(SHF_EXECINSTR) != 0
         {
             // The distance within a section is known.
-            let value = i64::from(self.offsets[to.get()]) + reference.addend
-                - i64::from(reference.bias)
-                - place as i64;
+            let value =
+                i64::from(self.offsets[to]) + reference.addend - i64::from(reference.bias) - place as i64;
             let bits = 8 * u32::from(reference.width);
             if bits < 64 && !(-(1i64 << (bits - 1))..1i64 << (bits - 1)).contains(&value) {
                 return Err(Error::TooFar { from: self.graph.name_of(placed.node), displacement: value });
@@ -76,17 +75,17 @@ impl Emitter<'_> {
     fn near(&self, placed: &PlacedNode, reference: &Ref, field: &mut [u8]) -> Result<(), Error> {
         let graph = self.graph;
         let target = graph.resolve(reference.target).filter(|(to, _)| {
-            self.sections[to.get()].is_some() && self.sections[to.get()] == self.sections[placed.node.get()]
+            self.sections[*to].is_some() && self.sections[*to] == self.sections[placed.node]
         });
         let (to, inside) = target.ok_or_else(|| Error::Dangling {
             from: graph.name_of(placed.node),
             to: graph.resolve_node(reference.target).map_or_else(String::new, |to| graph.name_of(to)),
         })?;
-        let target = i64::from(self.offsets[to.get()]) + i64::from(inside) + reference.addend;
+        let target = i64::from(self.offsets[to]) + i64::from(inside) + reference.addend;
         let place = i64::from(placed.offset + reference.offset);
         let reaches = match reference.role {
             Role::Slot(table) => {
-                let start = i64::from(placed.offset + graph.tables[table.get()].range.start);
+                let start = i64::from(placed.offset + graph.tables[table].range.start);
                 let slot = (target - start) / 2;
                 let fits = slot >= 0 && slot < 1 << (8 * field.len());
                 field.copy_from_slice(&slot.to_le_bytes()[..field.len()]);
@@ -153,9 +152,8 @@ impl Emitter<'_> {
     ) -> Result<(SymbolIndex, i64), Error> {
         let named = match target {
             Target::Symbol(symbol) => self.symbols.index(symbol).map(|index| (index, offset)),
-            Target::Node(to) => self.sections[to.get()].map(|section| {
-                (self.section_symbols[section.get()], i64::from(self.offsets[to.get()]) + offset)
-            }),
+            Target::Node(to) => self.sections[to]
+                .map(|section| (self.section_symbols[section.get()], i64::from(self.offsets[to]) + offset)),
         };
         named.ok_or_else(|| Error::Dangling {
             from: self.graph.name_of(from),
