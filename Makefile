@@ -15,7 +15,7 @@ SHARED = share/kshrink.mk share/kernel-places.sh share/trace.c share/allocations
 # Packages and targets of the tests that need only Rust, gcc and binutils; unit tests are not listed. Each
 # target name must be unique in these packages.
 CHECKED_PACKAGES = kcfg kcli kelf kopt ksize kshrink-tests
-CHECKED = assumptions build_dir cli command edit filetests guards lift lower replace_uses scan_index size sound usage verify
+CHECKED = assumptions build_dir cli command edit filetests guards lift lower replace_uses scan_index size sound usage
 
 # The kernels of the tests of make test. A test builds its kernel if it is missing.
 TEST_KERNELS = web-i386 arm-virt-smp web-i386-data-objects

@@ -95,7 +95,7 @@ impl<'g> Changes<'g> {
     /// Returns the ways in which a variable may change, except through the nodes `is_own`. If the variable is not a
     /// node of its own, only references to its bytes are known.
     pub fn of_variable(&self, node: NodeId, offset: u32, is_own: impl Fn(NodeId) -> bool) -> Vec<Change> {
-        let size = self.names.symbol(node, offset).map_or(0, |symbol| self.graph.symbols[symbol].size);
+        let size = self.names.symbol(node, offset).map_or(0, |symbol| self.graph.symbols()[symbol].size);
         let (is_whole, start) = (u64::from(self.graph.node(node).size) == size, i64::from(offset));
         let bytes = start..start + size as i64;
         let uses = self.uses.of_node(node).into_iter();
@@ -158,7 +158,7 @@ impl<'g> Changes<'g> {
     /// begins with the name and the address of the variable, and has a handler with the prefix `proc_` within the next
     /// four words.
     fn sysctl(&self, one: &Use) -> Option<String> {
-        let word = u32::from(self.graph.machine.word_size());
+        let word = u32::from(self.graph.machine().word_size());
         let refs = self.graph.refs_of(one.from);
         let name = refs.iter().find(|reference| reference.offset + word == one.offset)?;
         let is_handler = |reference: &&Ref| {

@@ -78,10 +78,8 @@ pub fn decide(graph: &mut Graph, wishes: &Wishes<'_>) -> Result<Params, Failure>
             Some(why) => params.kept.push(KeptParameter { name: one.parameter.name.clone(), why }),
         }
     }
-    graph.roots.retain(|root| !gone.contains(&root.node));
-    for node in gone {
-        graph.nodes[node].live = false;
-    }
+    graph.retain_roots(|_, root| !gone.contains(&root.node));
+    gone.into_iter().for_each(|node| graph.remove(node));
     kopt::reach::run(graph);
     let changes = Changes::of(graph);
     let fixer = Fixer { graph, changes: &changes, wishes };
@@ -169,7 +167,7 @@ impl Fixer<'_> {
         if *flags != 0 {
             return Err("setting it taints the kernel, or is forbidden by lockdown".to_owned());
         }
-        let value = simple.parse(word.value.as_deref(), self.graph.machine.word_size())?;
+        let value = simple.parse(word.value.as_deref(), self.graph.machine().word_size())?;
         let forced = self.wishes.force.contains(&one.parameter.name);
         if !forced && one.parameter.is_writable() {
             return Err(format!("its file in sysfs can be written to (mode {mode:04o})"));
@@ -179,7 +177,7 @@ impl Fixer<'_> {
         }
         let place = variable.as_ref().and_then(|place| place.node).ok_or_else(|| NOT_APART.to_owned())?;
         let symbol = self.symbol_at(place).ok_or_else(|| NOT_APART.to_owned())?;
-        let size = simple.size(self.graph.machine.word_size());
+        let size = simple.size(self.graph.machine().word_size());
         self.check(place, size, forced, |from| from == one.parameter.node)?;
         let parameter = Some(NamedWord { name: one.parameter.name.clone(), value: word.value.clone() });
         Ok(Some(FixedVariable { parameter, ..fixed(symbol, size, value, forced) }))
@@ -194,7 +192,7 @@ impl Fixer<'_> {
                 && matches!(symbol.place, SymbolPlace::Node(node, _)
                     if self.graph.chunk(node).is_some_and(|chunk| !chunk.code))
         };
-        let found: Vec<&Symbol> = self.graph.symbols.iter().filter(is_meant).collect();
+        let found: Vec<&Symbol> = self.graph.symbols().iter().filter(is_meant).collect();
         let symbol = match found[..] {
             [symbol] => symbol,
             [] => {
@@ -218,7 +216,7 @@ impl Fixer<'_> {
                 "--fix {name}: it has {size} bytes; expected a variable of 1, 2, 4 or 8"
             ))
         })?;
-        let word = self.graph.machine.word_size();
+        let word = self.graph.machine().word_size();
         let parsed = simple.parse(Some(value), word).or_else(|_| unsigned(value, simple.size(word)));
         let number = parsed.map_err(|_: String| {
             Failure::bad_input(format!(
@@ -256,7 +254,7 @@ impl Fixer<'_> {
 
     fn symbol_at(&self, (node, offset): (NodeId, u32)) -> Option<&Symbol> {
         let symbol = self.changes.names().symbol(node, offset)?;
-        Some(&self.graph.symbols[symbol])
+        Some(&self.graph.symbols()[symbol])
     }
 }
 

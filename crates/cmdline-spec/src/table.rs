@@ -103,7 +103,7 @@ fn type_name(operations: &str) -> String {
 /// Returns the value of a variable in the image.
 fn value(graph: &Graph, simple: SimpleType, place: &Place) -> Option<String> {
     let (node, offset) = place.node?;
-    let size = usize::from(simple.size(graph.machine.word_size()));
+    let size = usize::from(simple.size(graph.machine().word_size()));
     let bytes = match graph.bytes_of(node) {
         [] => vec![0; size],
         all => all.get(offset as usize..)?.get(..size)?.to_vec(),

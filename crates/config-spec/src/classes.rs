@@ -290,7 +290,7 @@ impl<'g> Users<'g> {
             }
         }
         let mut symbols: FxHashMap<NodeId, Vec<(&str, u32, u64)>> = FxHashMap::default();
-        for symbol in graph.symbols.iter().filter(|symbol| !symbol.name.is_empty()) {
+        for symbol in graph.symbols().iter().filter(|symbol| !symbol.name.is_empty()) {
             if let SymbolPlace::Node(node, offset) = symbol.place {
                 symbols.entry(node).or_default().push((symbol.name.as_str(), offset, symbol.size));
             }
@@ -350,7 +350,7 @@ impl<'g> Users<'g> {
         let Some((_, start, size)) = self.variable(data, offset) else { return false };
         let is_block = self.graph.block(data).is_none()
             && start == offset
-            && size == 3 * u64::from(self.graph.machine.word_size());
+            && size == 3 * u64::from(self.graph.machine().word_size());
         let range = i64::from(start)..i64::from(start) + size as i64;
         let users = self.of_data.get(&data).into_iter().flatten();
         let mut users = users.filter(|(_, at)| range.contains(at)).peekable();

@@ -145,7 +145,7 @@ fn plan_of<'g>(
     wishes: &Wishes<'_>,
 ) -> Result<Plan<'g>, Failure> {
     let named = |symbols: &[String]| -> Result<NodeSet, Failure> {
-        let mut nodes = NodeSet::with_capacity(graph.nodes.len());
+        let mut nodes = NodeSet::with_capacity(graph.nodes().len());
         for symbol in symbols {
             let found = plan::nodes_of(graph, symbol);
             if found.is_empty() {

@@ -68,11 +68,6 @@ impl<I: From<usize> + Into<usize>> IdSet<I> {
         IdSet { bits: FixedBitSet::with_capacity(count), ids: PhantomData }
     }
 
-    /// Raises the capacity so that the set can contain an id.
-    pub fn grow_to(&mut self, id: I) {
-        self.bits.grow(id.into() + 1);
-    }
-
     /// Whether the set contains an id; false beyond the capacity.
     pub fn contains(&self, id: I) -> bool {
         self.bits.contains(id.into())

@@ -7,6 +7,10 @@ relocatable object. Edges are derived from the *contents* of the nodes instead o
 code and data cannot leave a stale edge.
 */
 
+// Some unit tests share a module with the integration tests.
+#[cfg(test)]
+extern crate self as kcfg;
+
 mod carried;
 
 pub mod edges;

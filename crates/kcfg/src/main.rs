@@ -51,7 +51,7 @@ fn print(arguments: &Arguments, graph: &Graph) -> Result<(), Failure> {
         names => printer.select(names).or_bad_input()?,
     };
     let header = json::Header {
-        machine: graph.machine,
+        machine: graph.machine(),
         input: &input,
         selected: &arguments.function,
         instructions: arguments.instructions,

@@ -11,12 +11,12 @@ use kisa::Encoding;
 
 /// Returns the blocks of a function.
 fn blocks<'g>(graph: &'g Graph, name: &str) -> &'g [NodeId] {
-    let function = graph.functions.iter().find(|function| function.name == name);
+    let function = graph.functions().iter().find(|function| function.name == name);
     &function.unwrap_or_else(|| panic!("no function {name}: {:?}", opaque(graph))).blocks
 }
 
 fn opaque(graph: &Graph) -> Vec<(&str, &str)> {
-    graph.opaque.iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
+    graph.opaque().iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
 }
 
 fn end(graph: &Graph, node: NodeId) -> &Terminator {
@@ -164,7 +164,7 @@ f:  ldr r0, .L1
         );
         let dir = Dir::new();
         let graph = lift(&[assemble(&dir, "left", &text)]);
-        assert_eq!(graph.opaque.len(), opaque_code, "{:?}", opaque(&graph));
+        assert_eq!(graph.opaque().len(), opaque_code, "{:?}", opaque(&graph));
         graph.verify().unwrap();
         lower(&graph, Relax::Shortest).unwrap();
     }
@@ -256,8 +256,8 @@ fn code_that_reads_its_address_is_carried_whole() {
         let text = format!(".text\n.thumb\n.global f\n.type f, %function\nf: {body}\n.size f, . - f\n");
         let dir = Dir::new();
         let graph = lift(&[assemble(&dir, "own", &text)]);
-        assert_eq!(graph.opaque.len(), 1, "{body}");
-        assert!(matches!(graph.node(graph.opaque[0].node).kind, NodeKind::Chunk(_)));
+        assert_eq!(graph.opaque().len(), 1, "{body}");
+        assert!(matches!(graph.node(graph.opaque()[0].node).kind, NodeKind::Chunk(_)));
     }
 }
 
@@ -274,7 +274,7 @@ fn a_literal_that_is_too_far_is_copied_behind_its_load() {
     let dir = Dir::new();
     let mut graph = lift(&[assemble(&dir, "literals", LITERALS)]);
     let old = literals(&graph);
-    let text = graph.sections[graph.node(old[0]).section].clone();
+    let text = graph.sections()[graph.node(old[0]).section].clone();
     let mut editor = Editor::new(&mut graph, "test");
     let elsewhere = editor.add_section(text);
     editor.place(&old[..2], elsewhere);
@@ -293,9 +293,9 @@ fn a_literal_that_is_too_far_is_copied_behind_its_load() {
     let text = lowered.sections.iter().find(|section| section.name == ".text").unwrap();
     assert_eq!(text.relocs.iter().filter(|reloc| reloc.class == RelocClass::Absolute).count(), 3);
     // Nothing more to do.
-    let before = graph.nodes.len();
+    let before = graph.nodes().len();
     bring_near(&mut graph);
-    assert_eq!(graph.nodes.len(), before);
+    assert_eq!(graph.nodes().len(), before);
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn thumb(dir: &Dir, text: &str) -> PathBuf {
 }
 
 fn opaque(graph: &Graph) -> Vec<(&str, &str)> {
-    graph.opaque.iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
+    graph.opaque().iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
 }
 
 /// Returns the thread-local relocations: their places, types, offsets in the section, and addends.
@@ -58,7 +58,7 @@ fn variables_of_threads_keep_symbol_and_addend() {
             let graph = lift(&[object]);
             assert_eq!(of_threads(&lower(&graph, Relax::AsAssembled).unwrap().object), before);
             // The distance from the literal to the instruction that adds the program counter is part of the addend.
-            assert_eq!(graph.opaque.len(), if moves { 0 } else { 3 }, "{:?}", opaque(&graph));
+            assert_eq!(graph.opaque().len(), if moves { 0 } else { 3 }, "{:?}", opaque(&graph));
         }
     }
 }
@@ -109,10 +109,10 @@ g:  nop
         let dir = Dir::new();
         let graph = lift(&[thumb(&dir, &text)]);
         assert_eq!(opaque(&graph).iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["f"]);
-        let g = graph.functions.iter().find(|function| function.name == "g").unwrap();
+        let g = graph.functions().iter().find(|function| function.name == "g").unwrap();
         assert_eq!(g.blocks.len(), 1);
         let reference =
-            graph.refs_of(graph.opaque[0].node).iter().find(|to| to.r_type == R_ARM_REL32).unwrap();
+            graph.refs_of(graph.opaque()[0].node).iter().find(|to| to.r_type == R_ARM_REL32).unwrap();
         assert!(matches!(reference.target, Target::Symbol(_)), "{:?}", reference.target);
         assert_eq!((reference.addend, graph.resolve_node(reference.target)), (2, Some(g.blocks[0])));
     }
@@ -354,7 +354,7 @@ f:  movs r0, #1
 ";
     let dir = Dir::new();
     let mut graph = lift(&[thumb(&dir, text)]);
-    let entry = |name: &str| graph.functions.iter().find(|function| function.name == name).unwrap().entry();
+    let entry = |name: &str| graph.functions().iter().find(|function| function.name == name).unwrap().entry();
     let (f, g) = (entry("f"), entry("g"));
     let section = graph.node(f).section;
     let mut editor = Editor::new(&mut graph, "test");

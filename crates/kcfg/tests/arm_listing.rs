@@ -1,10 +1,12 @@
 //! Listings of 32-bit ARM code.
 
+#[path = "common/command.rs"]
+mod command;
 mod common;
 
 use std::path::PathBuf;
 
-use common::command::{array, on_objects};
+use command::{array, on_objects};
 use common::{Dir, assemble};
 use kshrink_tests::process::parse;
 

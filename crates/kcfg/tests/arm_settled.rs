@@ -29,12 +29,12 @@ fn functions(dir: &Dir, functions: &[(&str, Encoding, &str)]) -> PathBuf {
 }
 
 fn opaque(graph: &Graph) -> Vec<(&str, &str)> {
-    graph.opaque.iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
+    graph.opaque().iter().map(|opaque| (opaque.name.as_str(), opaque.reason)).collect()
 }
 
 /// Returns the first block of a function.
 fn entry(graph: &Graph, name: &str) -> NodeId {
-    graph.functions.iter().find(|function| function.name == name).expect(name).blocks[0]
+    graph.functions().iter().find(|function| function.name == name).expect(name).blocks[0]
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn settled_calls_of_the_other_encoding_name_their_callee() {
         let graph = lift_reachable(&[object], "caller");
         let callee = entry(&graph, "callee");
         assert!(graph.node(callee).live && !graph.node(entry(&graph, "between")).live);
-        let caller = graph.opaque.iter().find(|opaque| opaque.name == "caller").unwrap().node;
+        let caller = graph.opaque().iter().find(|opaque| opaque.name == "caller").unwrap().node;
         let [call] = graph.refs_of(caller) else { panic!("{:?}", graph.refs_of(caller)) };
         assert_eq!((call.r_type, call.addend, graph.resolve(call.target)), (r_type, 0, Some((callee, 0))));
         // The linker uses the encoding in the symbol of a function.
@@ -97,7 +97,7 @@ fn functions_at_a_settled_distance_stay_together() {
         all.push(("apart", encoding, "movs r0, #2\nbx lr"));
         let graph = lift(&[functions(&dir, &all)]);
         let [_] = opaque(&graph)[..] else { panic!("{:?}", opaque(&graph)) };
-        let names: Vec<&str> = graph.functions.iter().map(|function| function.name.as_str()).collect();
+        let names: Vec<&str> = graph.functions().iter().map(|function| function.name.as_str()).collect();
         // `between` is after `callee` in one case, and before `caller` in the other.
         let expected: &[&str] = if front { &["apart"] } else { &["between", "apart"] };
         assert_eq!(names, expected);
@@ -138,7 +138,7 @@ fn data_in_front_of_a_function_stays_there() {
             let path = dir.path("emitted.o");
             std::fs::write(&path, &emitted).unwrap();
             let again = lift_reachable(&[path], "g");
-            let [whole] = &again.opaque[..] else { panic!("{:?}", again.opaque) };
+            let [whole] = again.opaque() else { panic!("{:?}", again.opaque()) };
             assert!(again.node(whole.node).live);
             let number = u32::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();
             // After padding.
@@ -173,13 +173,13 @@ fn a_block_is_split_for_a_literal_that_fits_nowhere_else() {
     let dir = Dir::new();
     let mut graph = lift(&[literal_in_front(&dir, 10, 400)]);
     assert_eq!(opaque(&graph), []);
-    let blocks = graph.functions[FunctionId(0)].blocks.clone();
+    let blocks = graph.functions()[FunctionId(0)].blocks.clone();
     move_away(&mut graph, &blocks[1..]);
     assert!(lower(&graph, Relax::Shortest).is_err(), "the literal is in another section");
     bring_near(&mut graph);
     graph.verify().unwrap();
     lower(&graph, Relax::Shortest).unwrap();
-    assert_eq!(graph.functions[FunctionId(0)].blocks.len(), blocks.len() + 1);
+    assert_eq!(graph.functions()[FunctionId(0)].blocks.len(), blocks.len() + 1);
 }
 
 /// Another block without a fall-through precedes the block: no jump is needed.
@@ -190,12 +190,12 @@ fn a_literal_is_put_in_front_where_control_does_not_go_on() {
          .rept 400\nadd.w r0, r0, #1\n.endr\nbx lr";
     let mut graph = lift(&[functions(&dir, &[("f", Encoding::Thumb, body)])]);
     assert_eq!(opaque(&graph), []);
-    let blocks = graph.functions[FunctionId(0)].blocks.clone();
+    let blocks = graph.functions()[FunctionId(0)].blocks.clone();
     move_away(&mut graph, &blocks[2..]);
     bring_near(&mut graph);
     lower(&graph, Relax::Shortest).unwrap();
-    assert_eq!(graph.functions[FunctionId(0)].blocks.len(), blocks.len(), "no block is split");
-    let cold = graph.sections.iter().find(|section| section.nodes.contains(&blocks[2])).unwrap();
+    assert_eq!(graph.functions()[FunctionId(0)].blocks.len(), blocks.len(), "no block is split");
+    let cold = graph.sections().iter().find(|section| section.nodes.contains(&blocks[2])).unwrap();
     assert_eq!(cold.nodes.len(), 3);
     assert!(graph.is_among_code(cold.nodes[1]), "the literal lies between the blocks");
 }
@@ -211,8 +211,8 @@ fn code_is_aligned_for_its_encoding() {
             ("main", Encoding::Main, "cmp r0, #0\nbeq 1f\nmov r0, #1\n1: bx lr"),
         ],
     )]);
-    let (thumb, main) = (entry(graph, "thumb"), graph.functions[FunctionId(1)].blocks.clone());
-    let odd = graph.functions[FunctionId(0)]
+    let (thumb, main) = (entry(graph, "thumb"), graph.functions()[FunctionId(1)].blocks.clone());
+    let odd = graph.functions()[FunctionId(0)]
         .blocks
         .iter()
         .copied()

@@ -1,5 +1,7 @@
 //! The output of the command `kcfg`, run as a process.
 
+#[path = "common/command.rs"]
+mod command;
 mod common;
 
 use std::fs;
@@ -7,8 +9,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use command::{array, kcfg, on_objects, program};
 use common::Dir;
-use common::command::{array, kcfg, on_objects, program};
 use kshrink_tests::process::{fails, parse, run};
 use serde_json::Value;
 

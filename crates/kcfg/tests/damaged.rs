@@ -93,10 +93,10 @@ g:      jmp     0f
     let graph = lift(&[assemble(&dir, source)]);
     let view = View::of(&graph);
     let (node, offset) = view.symbol("label");
-    let opaque = graph.opaque.iter().find(|opaque| opaque.node == node).expect("it is opaque");
+    let opaque = graph.opaque().iter().find(|opaque| opaque.node == node).expect("it is opaque");
     assert_eq!((offset, graph.node(node).size, opaque.reason), (0, 4, "hand-written"));
     // Without the entry, bytes that are not instructions would make the other functions opaque, too.
-    assert_eq!((graph.opaque.len(), view.blocks("f").len(), view.blocks("g").len()), (1, 3, 3));
+    assert_eq!((graph.opaque().len(), view.blocks("f").len(), view.blocks("g").len()), (1, 3, 3));
 }
 
 /// Two replacements that are parts of a third, and do not overlap one another: all of them are one piece.
@@ -141,7 +141,7 @@ f:      cmpl    $2, %eax
         let dir = Dir::new();
         let graph = lift(&[assemble(&dir, source)]);
         graph.verify().expect("a valid graph");
-        graph.tables.len()
+        graph.tables().len()
     };
     assert_eq!(tables(source), 1);
     for at in [".Ltable + 3", ".Ltable + 8", ".Ltable + 9"] {

@@ -63,7 +63,7 @@ fn function_with_an_unbounded_switch_is_whole() {
     let graph = lift_fixture("switch.c");
     let view = View::of(&graph);
     let (node, _) = view.symbol("unbounded");
-    let opaque = graph.opaque.iter().find(|opaque| opaque.node == node).unwrap();
+    let opaque = graph.opaque().iter().find(|opaque| opaque.node == node).unwrap();
     assert!(opaque.reason.contains("a pointer into the middle"), "{}", opaque.reason);
     let names: Vec<String> = view.edges(node).into_iter().map(|edge| view.named(edge).1).collect();
     for case in 0..6 {
@@ -272,7 +272,7 @@ fn a_user_program_may_use_the_names_of_the_kernel_s_tables() {
     for section in ["__ex_table", ".altinstructions", ".altinstr_replacement"] {
         let [chunk] = view.chunks(section)[..] else { panic!("{section} is one") };
         assert_eq!(graph.chunk(chunk).unwrap().life, Life::Referenced, "{section}");
-        assert!(graph.roots.iter().any(|root| root.node == chunk), "{section}");
+        assert!(graph.roots().iter().any(|root| root.node == chunk), "{section}");
     }
     // Its code is not patched.
     assert!(graph.node_ids().all(|node| graph.block(node).is_none_or(|block| !block.is_fixed())));
@@ -320,7 +320,7 @@ fn what_does_not_fit_is_opaque_by_reason() {
     ] {
         let (node, _) = view.symbol(symbol);
         assert!(graph.chunk(node).is_some_and(|chunk| chunk.code), "{symbol}");
-        let opaque = graph.opaque.iter().find(|opaque| opaque.node == node).unwrap();
+        let opaque = graph.opaque().iter().find(|opaque| opaque.node == node).unwrap();
         assert!(opaque.reason.contains(reason), "{symbol}: {}", opaque.reason);
     }
     // Others are not.
@@ -365,7 +365,7 @@ fn the_strong_definition_is_called() {
         calls.iter().map(|&node| graph.input_of(node).unwrap().object.rsplit('/').next().unwrap()).collect();
     assert_eq!(objects, ["strong.c.o", "weak.c.o"]);
     assert!(view.callees("use_weak").contains(&"nowhere".to_owned()));
-    let nowhere = graph.symbols.iter().find(|symbol| symbol.name == "nowhere").unwrap();
+    let nowhere = graph.symbols().iter().find(|symbol| symbol.name == "nowhere").unwrap();
     assert_eq!((nowhere.place, nowhere.binding), (SymbolPlace::Undefined, goblin::elf::sym::STB_WEAK));
 }
 

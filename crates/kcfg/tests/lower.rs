@@ -170,7 +170,7 @@ fn an_overridden_definition_has_no_symbol() {
     let symbols = lowered.object.symbols.iter();
     let named: Vec<_> = symbols.filter(|symbol| symbol.name == "chosen").map(|s| s.binding).collect();
     assert_eq!(named, [goblin::elf::sym::STB_GLOBAL]);
-    assert_eq!(graph.symbols.iter().filter(|symbol| symbol.name == "chosen").count(), 2);
+    assert_eq!(graph.symbols().iter().filter(|symbol| symbol.name == "chosen").count(), 2);
 }
 
 #[test]

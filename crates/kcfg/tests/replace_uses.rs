@@ -2,11 +2,10 @@
 
 mod common;
 
+use common::View;
 use common::small::{blocks, listed, named, nops, place, program, symbol};
-use common::{Dir, View, lift};
-use kcfg::graph::{Dest, Editor, Root, Target, Terminator};
+use kcfg::graph::{Editor, Target, Terminator};
 use kcfg::index::NodeId;
-use kcfg::special::RootReason;
 
 #[test]
 fn a_block_comes_in_front_of_another() {
@@ -57,8 +56,8 @@ fn uses_of_an_instruction_are_not_replaced() {
     let table = View::of(&graph).chunks("__ex_table")[0];
     let mut editor = Editor::new(&mut graph, "test");
     let by_name = editor.add_symbol(symbol("faults", faults, 0));
+    editor.redirect(table, 0, Target::Symbol(by_name), 0);
     editor.finish();
-    graph.refs_of_mut(table)[0].target = Target::Symbol(by_name);
     let mut editor = Editor::new(&mut graph, "test");
     let new = editor.add_block(faults, nops(1), Terminator::FallThrough(faults));
     editor.replace_uses(faults, new);
@@ -134,46 +133,4 @@ fn two_blocks_come_in_front_of_one() {
     assert_eq!(graph.block(two).unwrap().end, Terminator::FallThrough(one));
     assert_eq!(graph.block(one).unwrap().end, Terminator::FallThrough(f));
     assert_eq!((place(&graph, "f"), graph.node(two).align), ((two, 0), 16));
-}
-
-/// The slots of a jump table, and the range of a root, follow their targets.
-#[test]
-fn slots_and_roots_follow() {
-    let dir = Dir::new();
-    let source = "
-	.file \"a.c\"
-	.text
-	.globl main
-	.type main, @function
-main:	cmpl $1, %eax
-	ja .Lnone
-	jmp *.Ltable(,%eax,4)
-.Lone:	movl $1, %eax
-	ret
-.Ltwo:	movl $2, %eax
-	ret
-.Lnone:	ret
-	.size main, .-main
-	.section .rodata, \"a\"
-	.align 4
-.Ltable:	.long .Lone, .Ltwo
-";
-    let mut graph = lift(&[dir.assemble("switch", source)]);
-    let [_, jump, one, two, none] = blocks(&graph, "main")[..] else { panic!() };
-    let Terminator::Switch(table) = graph.block(jump).unwrap().end else { panic!() };
-    graph.roots.push(Root { node: two, range: 5..6, reason: RootReason::Kept });
-    let mut editor = Editor::new(&mut graph, "test");
-    let new = editor.add_block(one, nops(1), Terminator::FallThrough(one));
-    editor.replace_uses(one, new);
-    let rest = editor.split_block(two, 5);
-    editor.replace_uses(none, rest);
-    editor.finish();
-    graph.verify().unwrap();
-    let slots: Vec<Target> = graph.slots(table).iter().map(|slot| slot.target).collect();
-    assert_eq!(slots, [Target::Node(new), Target::Node(two)]);
-    let root = graph.roots.last().unwrap();
-    assert_eq!((root.node, root.range.clone()), (rest, 0..1));
-    let entry = graph.block(blocks(&graph, "main")[0]).unwrap();
-    let taken = Dest { target: Target::Node(rest), offset: 0 };
-    assert!(matches!(entry.end, Terminator::Branch { taken: to, .. } if to == taken), "{:?}", entry.end);
 }

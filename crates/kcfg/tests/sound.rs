@@ -220,23 +220,6 @@ fn global_symbols_that_are_numbers_stay() {
     assert_eq!(numbers.map(|symbol| (symbol.name, symbol.value)).collect::<Vec<_>>(), [("size", 462)]);
 }
 
-/// The claims about references hold for the split data as before: nothing more is split, unless another edit changed
-/// it.
-#[test]
-fn data_that_was_cut_is_not_cut_again() {
-    let dir = Dir::new();
-    let files = kelf::InputFiles::of_objects(&[dir.compile("ends.c", &["-Os"])]).unwrap();
-    let program = kelf::Program::link(&files).unwrap();
-    let mut lifter = common::of_kernel(&program, &[]).unwrap();
-    let mut graph = lifter.graph().unwrap();
-    assert!(lifter.refine(&mut graph), "nothing was cut");
-    assert!(!lifter.refine(&mut graph));
-    let glued = graph.nodes.position(|node| node.glued_to.is_some()).expect("an end-of-stack pointer");
-    graph.nodes[glued].glued_to = None;
-    assert!(lifter.refine(&mut graph), "a lost glue is not found");
-    assert!(graph.nodes[glued].glued_to.is_some());
-}
-
 #[test]
 fn variables_up_to_the_head_of_a_list_stay_together() {
     let dir = Dir::new();

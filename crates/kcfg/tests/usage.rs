@@ -1,13 +1,15 @@
 //! Unusual uses of the command `kcfg`: its messages, its status, and the files that it leaves.
 
+#[path = "common/command.rs"]
+mod command;
 mod common;
 
 use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
+use command::{kcfg, on_objects, program};
 use common::Dir;
-use common::command::{kcfg, on_objects, program};
 use kshrink_tests::process::{fails, finish};
 
 #[test]

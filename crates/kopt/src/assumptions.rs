@@ -66,7 +66,7 @@ pub const ALL: &[Assumption] = &[
         applied_in: "crates/kcfg/src/lift/variables/escape.rs",
         guards: &["crates/kcfg/tests/assumptions.rs: an_address_is_followed_into_a_cold_part"],
         applies: |graph, _| {
-            cuts_data(graph) && graph.functions.iter().any(|function| function.name.contains(".cold"))
+            cuts_data(graph) && graph.functions().iter().any(|function| function.name.contains(".cold"))
         },
     },
     Assumption {
@@ -87,7 +87,7 @@ pub const ALL: &[Assumption] = &[
             let cut = |section: &kcfg::graph::Section| {
                 section.nodes.len() > 1 && section.flags & u64::from(SHF_MERGE) != 0
             };
-            graph.sections.iter().any(cut)
+            graph.sections().iter().any(cut)
         },
     },
     Assumption {
@@ -139,7 +139,7 @@ pub const ALL: &[Assumption] = &[
         says: "A jump to `__x86_indirect_…` or `__llvm_retpoline_…` continues at the address in a register.",
         applied_in: "crates/kcfg/src/lift/decode.rs",
         guards: &["crates/kcfg/tests/sound.rs: differences_of_labels"],
-        applies: |graph, _| graph.symbols.iter().any(|symbol| is_retpoline(&symbol.name)),
+        applies: |graph, _| graph.symbols().iter().any(|symbol| is_retpoline(&symbol.name)),
     },
     Assumption {
         name: "functions-return-to-their-callers",
@@ -248,7 +248,7 @@ pub const ALL: &[Assumption] = &[
         applied_in: "crates/kcfg/src/lift/plan.rs",
         guards: &[WEB_KERNEL],
         applies: |graph, _| {
-            is_kernel(graph) && !graph.roots.iter().any(|root| root.reason == RootReason::Exported)
+            is_kernel(graph) && !graph.roots().iter().any(|root| root.reason == RootReason::Exported)
         },
     },
     Assumption {
@@ -268,14 +268,14 @@ pub const ALL: &[Assumption] = &[
         says: "An index that was compared in memory still has the same value when it is loaded from there.",
         applied_in: "crates/kcfg/src/lift/bounds.rs",
         guards: &["tests/tests/random_programs/main.rs: random_programs_do_what_they_did_before"],
-        applies: |graph, _| !graph.tables.is_empty(),
+        applies: |graph, _| !graph.tables().is_empty(),
     },
     Assumption {
         name: "jump-tables-serve-their-jumps",
         says: "If nothing else points into a jump table, only its jumps read the table.",
         applied_in: "crates/kcfg/src/lift/switches.rs",
         guards: &["crates/kcfg/tests/lift.rs: resolved_tables_keep_nothing_alive_by_themselves"],
-        applies: |graph, _| !graph.tables.is_empty(),
+        applies: |graph, _| !graph.tables().is_empty(),
     },
     Assumption {
         name: "plan-is-complete",
@@ -320,7 +320,7 @@ pub const ALL: &[Assumption] = &[
         applied_in: "crates/kopt/src/sysargs/convention.rs",
         guards: &[SYSARGS, REFUSED_OPERATIONS],
         applies: |graph, reports| {
-            crate::sysargs::handlers_get_registers(graph.machine) && refuses_operations(reports)
+            crate::sysargs::handlers_get_registers(graph.machine()) && refuses_operations(reports)
         },
     },
     Assumption {
@@ -460,7 +460,7 @@ const OTHER_COMMAND_LINE: &str =
     "tests/tests/kernels/parameters.rs: a_kernel_for_one_command_line_says_what_another_asks_for";
 
 fn is_kernel(graph: &Graph) -> bool {
-    matches!(graph.world, World::Kernel(_))
+    matches!(graph.world(), World::Kernel(_))
 }
 
 fn cuts_data(graph: &Graph) -> bool {

@@ -51,7 +51,7 @@ impl Pass for Exercise {
         report.count("blocks split", split_blocks(graph));
         overwrite::overwrite(graph, &mut report);
         let functions: Vec<FunctionId> =
-            graph.functions.keys().filter(|&id| can_begin_otherwise(graph, id)).collect();
+            graph.functions().keys().filter(|&id| can_begin_otherwise(graph, id)).collect();
         let mut excluded = early;
         excluded.union_with(&glued_functions(graph));
         let bound = near::bound(graph);
@@ -99,7 +99,7 @@ pub(crate) fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
 
 /// The functions that are glued to other code, as a set of bits.
 fn glued_functions(graph: &Graph) -> FunctionSet {
-    let mut glued = FunctionSet::with_capacity(graph.functions.len());
+    let mut glued = FunctionSet::with_capacity(graph.functions().len());
     for id in graph.node_ids() {
         let Some(before) = graph.node(id).glued_to else { continue };
         let (before, own) = (graph.function_of(before), graph.function_of(id));
@@ -115,7 +115,7 @@ fn glued_functions(graph: &Graph) -> FunctionSet {
 fn can_move(graph: &Graph, id: FunctionId) -> bool {
     let function = graph.function(id);
     let section = graph.node(function.entry()).section;
-    graph.sections[section].group.is_none()
+    graph.sections()[section].group.is_none()
         && function
             .blocks
             .iter()

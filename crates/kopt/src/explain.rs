@@ -28,7 +28,7 @@ pub struct Chain {
 /// The nodes with a symbol of this name; several if local symbols share the name.
 pub fn nodes_named(graph: &Graph, name: &str) -> Vec<NodeId> {
     let mut nodes: Vec<NodeId> = graph
-        .symbols
+        .symbols()
         .iter()
         .filter(|symbol| symbol.name == name)
         .filter_map(|symbol| match symbol.place {
@@ -59,12 +59,12 @@ impl Chains {
     /// Searches from the roots of a graph.
     pub fn find(graph: &Graph) -> Chains {
         let edges = Edges::of(graph);
-        let mut from: NodeMap<Option<(EdgeKind, NodeId)>> = ti_vec![None; graph.nodes.len()];
-        let mut seen = ti_vec![false; graph.nodes.len()];
+        let mut from: NodeMap<Option<(EdgeKind, NodeId)>> = ti_vec![None; graph.nodes().len()];
+        let mut seen = ti_vec![false; graph.nodes().len()];
         let mut roots = FxHashMap::default();
         // The worklist, too.
         let mut found = Vec::new();
-        for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
+        for root in graph.roots().iter().filter(|root| graph.node(root.node).live) {
             roots.entry(root.node).or_insert(root.reason);
             if !std::mem::replace(&mut seen[root.node], true) {
                 found.push(root.node);

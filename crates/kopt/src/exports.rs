@@ -54,7 +54,7 @@ impl Pass for Exports {
     fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
         let plan = context.plan;
         let mut report = PassReport::new(self.name());
-        if !matches!(graph.world, World::Kernel(_)) {
+        if !matches!(graph.world(), World::Kernel(_)) {
             return report;
         }
         let Some(exports) = &plan.exports else {
@@ -72,10 +72,9 @@ impl Pass for Exports {
                 report.count(REMOVED, 1);
             }
         }
-        let Graph { nodes, roots, .. } = graph;
-        roots.retain(|root| {
+        graph.retain_roots(|graph, root| {
             let exported = root.reason == RootReason::Exported;
-            !exported || nodes[root.node].live && !table.is_decided_by_entry(root)
+            !exported || graph.node(root.node).live && !table.is_decided_by_entry(root)
         });
         let needed = needed_otherwise(graph);
         for &node in table.strings.iter().filter(|&&node| !needed.contains(node)) {
@@ -110,7 +109,7 @@ fn is_word(byte: u8) -> bool {
 /// Cuts sections of entries apart at the labels of the entries.
 fn split_entries(graph: &mut Graph) {
     let mut cuts: FxHashMap<NodeId, Vec<u32>> = FxHashMap::default();
-    for symbol in &graph.symbols {
+    for symbol in graph.symbols() {
         if let SymbolPlace::Node(node, offset) = symbol.place
             && offset > 0
             && symbol.name.starts_with(LABEL)
@@ -152,7 +151,7 @@ struct Table {
 impl Table {
     fn of(graph: &Graph) -> Table {
         let mut labels: FxHashMap<NodeId, &str> = FxHashMap::default();
-        for symbol in &graph.symbols {
+        for symbol in graph.symbols() {
             if let (SymbolPlace::Node(node, 0), Some(name)) = (symbol.place, symbol.name.strip_prefix(LABEL))
             {
                 labels.insert(node, name);
@@ -165,7 +164,7 @@ impl Table {
             strings: Vec::new(),
             places: FxHashSet::default(),
         };
-        for section in &graph.sections {
+        for section in graph.sections() {
             let live = section.nodes.iter().copied().filter(|&node| graph.node(node).live);
             match &*section.name {
                 ENTRIES => live.for_each(|node| table.add(node, labels.get(&node).copied())),
@@ -178,7 +177,7 @@ impl Table {
             }
         }
         table.unnamed.sort_unstable();
-        for symbol in &graph.symbols {
+        for symbol in graph.symbols() {
             if let SymbolPlace::Node(node, offset) = symbol.place
                 && table.entries.contains_key(&symbol.name)
             {
@@ -220,10 +219,10 @@ impl Used {
             let exported = root.reason == RootReason::Exported;
             !exported || !table.names.contains_key(&root.node) && !table.is_decided_by_entry(root)
         };
-        let mut from: Vec<NodeId> = graph.roots.iter().filter(stays).map(|root| root.node).collect();
+        let mut from: Vec<NodeId> = graph.roots().iter().filter(stays).map(|root| root.node).collect();
         from.extend(listed.iter().flat_map(|name| &table.entries[name]));
         let (edges, types) = (Edges::of(graph), types_for_bpf(graph));
-        let mut reachable = NodeSet::with_capacity(graph.nodes.len());
+        let mut reachable = NodeSet::with_capacity(graph.nodes().len());
         while !from.is_empty() {
             for node in add_reachable(graph, &edges, std::mem::take(&mut from), &mut reachable) {
                 let types = types.get(&node).into_iter().flatten().copied();
@@ -257,7 +256,7 @@ fn names_of(graph: &Graph, node: NodeId) -> impl Iterator<Item = &str> {
 /// For each node, the names whose type ids it holds for BPF programs, by its labels.
 fn types_for_bpf(graph: &Graph) -> FxHashMap<NodeId, Vec<&str>> {
     let mut types: FxHashMap<NodeId, Vec<&str>> = FxHashMap::default();
-    for symbol in &graph.symbols {
+    for symbol in graph.symbols() {
         if let SymbolPlace::Node(node, _) = symbol.place
             && let Some((_, rest)) =
                 symbol.name.strip_prefix("__BTF_ID__").and_then(|kind| kind.split_once("__"))
@@ -271,12 +270,12 @@ fn types_for_bpf(graph: &Graph) -> FxHashMap<NodeId, Vec<&str>> {
 
 /// The nodes with a live reference, or with a root other than an export.
 fn needed_otherwise(graph: &Graph) -> NodeSet {
-    let mut needed = NodeSet::with_capacity(graph.nodes.len());
+    let mut needed = NodeSet::with_capacity(graph.nodes().len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         let targets = graph.refs_of(node).iter().filter_map(|reference| graph.resolve_node(reference.target));
         needed.extend(targets);
     }
-    let roots = graph.roots.iter().filter(|root| root.reason != RootReason::Exported);
+    let roots = graph.roots().iter().filter(|root| root.reason != RootReason::Exported);
     needed.extend(roots.map(|root| root.node));
     needed
 }

@@ -69,7 +69,7 @@ fn settle_keys(graph: &mut Graph, report: &mut PassReport) {
     let keys = keys(graph);
     let uses = Uses::of(graph);
     let about = entries_about(graph);
-    let roots: FxHashSet<NodeId> = graph.roots.iter().map(|root| root.node).collect();
+    let roots: FxHashSet<NodeId> = graph.roots().iter().map(|root| root.node).collect();
     let mut settled: Vec<(NodeId, Terminator, NodeId)> = Vec::new();
     let mut order: Vec<&NodeId> = keys.keys().collect();
     order.sort_unstable();
@@ -121,7 +121,7 @@ fn name(graph: &Graph, node: NodeId) -> String {
 fn is_key(graph: &Graph, node: NodeId) -> bool {
     let data = graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced);
     let node = graph.node(node);
-    data && node.live && node.glued_to.is_none() && node.size == 2 * u32::from(graph.machine.word_size())
+    data && node.live && node.glued_to.is_none() && node.size == 2 * u32::from(graph.machine().word_size())
 }
 
 /// The live entries of `__jump_table`, by their keys. If an entry refers to a place inside a node, the key is a part of
@@ -194,7 +194,7 @@ fn jump(graph: &Graph, site: NodeId) -> Option<Dest> {
 
 fn redirect_calls(graph: &mut Graph, report: &mut PassReport) {
     let trampolines: Vec<NodeId> = graph
-        .sections
+        .sections()
         .iter()
         .filter(|section| *section.name == *TRAMPOLINES)
         .flat_map(|section| section.nodes.iter().copied())
@@ -203,7 +203,7 @@ fn redirect_calls(graph: &mut Graph, report: &mut PassReport) {
     if trampolines.is_empty() {
         return;
     }
-    let roots: FxHashSet<NodeId> = graph.roots.iter().map(|root| root.node).collect();
+    let roots: FxHashSet<NodeId> = graph.roots().iter().map(|root| root.node).collect();
     let mut users: FxHashMap<NodeId, Vec<bool>> =
         trampolines.iter().map(|&trampoline| (trampoline, Vec::new())).collect();
     for from in graph.node_ids().filter(|&from| graph.node(from).live) {
@@ -246,7 +246,7 @@ fn is_branch(graph: &Graph, from: NodeId, reference: &Ref) -> bool {
 
 /// Whether a symbol of the trampoline remains.
 fn is_entered(graph: &Graph, trampoline: NodeId) -> bool {
-    graph.symbols.iter().any(|symbol| symbol.place == SymbolPlace::Node(trampoline, 0))
+    graph.symbols().iter().any(|symbol| symbol.place == SymbolPlace::Node(trampoline, 0))
 }
 
 /// The target of a trampoline's jump, if it is the beginning of a node.

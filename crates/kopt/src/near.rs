@@ -23,7 +23,7 @@ fn pairs(graph: &Graph) -> impl Iterator<Item = (NodeId, NodeId)> + use<'_> {
     let opaque = graph.node_ids().filter(|&id| graph.node(id).live && graph.block(id).is_none());
     opaque.flat_map(move |id| {
         let is_short = |class: RelocClass, r_type: u32| {
-            class != RelocClass::Literal && !reaches_everywhere(graph.machine, r_type)
+            class != RelocClass::Literal && !reaches_everywhere(graph.machine(), r_type)
         };
         let short =
             graph.refs_of(id).iter().filter(move |reference| is_short(reference.class, reference.r_type));
@@ -34,7 +34,7 @@ fn pairs(graph: &Graph) -> impl Iterator<Item = (NodeId, NodeId)> + use<'_> {
 
 /// The nodes with a short-range reference, and the targets of such references, as a set of bits.
 pub(crate) fn bound(graph: &Graph) -> NodeSet {
-    let mut bound = NodeSet::with_capacity(graph.nodes.len());
+    let mut bound = NodeSet::with_capacity(graph.nodes().len());
     bound.extend(pairs(graph).flat_map(|(from, to)| [from, to]));
     bound
 }
@@ -42,7 +42,7 @@ pub(crate) fn bound(graph: &Graph) -> NodeSet {
 /// Returns the nearer end of some sections for each of their nodes with a bond. Nodes bound to one another get the same
 /// end.
 pub(crate) fn sides(graph: &Graph, sections: &[SectionId]) -> FxHashMap<NodeId, Side> {
-    let nodes = || sections.iter().flat_map(|section| &graph.sections[*section].nodes).copied();
+    let nodes = || sections.iter().flat_map(|section| &graph.sections()[*section].nodes).copied();
     let mut places: FxHashMap<NodeId, u64> = FxHashMap::default();
     let mut at = 0;
     for node in nodes() {

@@ -17,7 +17,7 @@ impl Ran {
     pub fn of(graph: &Graph, plan: &Plan) -> Ran {
         let Some(coverage) = &plan.coverage else { return Ran { nodes: None } };
         let names = CodeNames::of(graph);
-        let mut nodes = NodeSet::with_capacity(graph.nodes.len());
+        let mut nodes = NodeSet::with_capacity(graph.nodes().len());
         for covered in &coverage.functions {
             let Some(named) = names.find(&covered.function) else { continue };
             nodes.insert(named.node);

@@ -7,7 +7,7 @@ only code whose address is computable. Weak tables keep nothing alive, and their
 */
 
 use kcfg::edges::{Destination, EdgeKind, Edges};
-use kcfg::graph::{Block, Function, Graph, NodeKind, Terminator};
+use kcfg::graph::{Block, Editor, Function, Graph, Terminator};
 use kcfg::index::{NodeId, NodeSet};
 
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
@@ -41,23 +41,21 @@ pub fn run(graph: &mut Graph) -> PassReport {
         .node_ids()
         .filter(|&node| reachable.contains(node) && is_last_call(graph, &edges, node))
         .collect();
-    for node in last_calls {
-        if let NodeKind::Block(Block { end: Terminator::Call { next }, .. }) = &mut graph.nodes[node].kind {
-            *next = None;
-        }
-    }
+    let mut editor = Editor::new(graph, "reach");
+    last_calls.into_iter().for_each(|node| editor.end_block(node, Terminator::Call { next: None }));
+    editor.finish();
     let gone = |function: &&Function| {
         let mut blocks = function.blocks.iter();
         blocks.any(|&block| graph.node(block).live)
             && !function.blocks.iter().any(|block| reachable.contains(*block))
     };
-    report.removed.functions = graph.functions.iter().filter(gone).count();
+    report.removed.functions = graph.functions().iter().filter(gone).count();
     for node in graph.node_ids() {
         if graph.node(node).live && !reachable.contains(node) {
             report.removed.remove(graph, node);
         }
     }
-    for opaque in graph.opaque.iter().filter(|opaque| reachable.contains(opaque.node)) {
+    for opaque in graph.opaque().iter().filter(|opaque| reachable.contains(opaque.node)) {
         report.keep(&opaque.name, format!("opaque: {}", opaque.reason));
     }
     report
@@ -81,8 +79,8 @@ pub fn reachable(graph: &Graph) -> NodeSet {
 
 /// The nodes that are reachable from a root along the given edges.
 fn reachable_by(graph: &Graph, edges: &Edges<'_>) -> NodeSet {
-    let mut reachable = NodeSet::with_capacity(graph.nodes.len());
-    add_reachable(graph, edges, graph.roots.iter().map(|root| root.node), &mut reachable);
+    let mut reachable = NodeSet::with_capacity(graph.nodes().len());
+    add_reachable(graph, edges, graph.roots().iter().map(|root| root.node), &mut reachable);
     reachable
 }
 

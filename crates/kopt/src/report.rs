@@ -127,8 +127,8 @@ impl fmt::Display for Kept {
 impl Removed {
     /// Removes a node from the graph and counts it.
     pub fn remove(&mut self, graph: &mut Graph, id: NodeId) {
-        let node = &mut graph.nodes[id];
-        node.live = false;
+        graph.remove(id);
+        let node = graph.node(id);
         let bytes = u64::from(node.size);
         match &node.kind {
             NodeKind::Block(_) => {

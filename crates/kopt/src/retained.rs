@@ -56,7 +56,7 @@ impl Retained {
 /// Returns the bytes that each set of nodes retains: the bytes that are reachable only through its members. The sets
 /// must be disjoint. Unreachable nodes count nothing.
 pub fn of_sets(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
-    sums(graph, sets).split_off(graph.nodes.len())
+    sums(graph, sets).split_off(graph.nodes().len())
 }
 
 /// Returns the bytes that each node retains.
@@ -81,7 +81,7 @@ impl Removals {
         let mut removals = Removals {
             reachable: NodeSet::default(),
             roots: Vec::new(),
-            starts: Vec::with_capacity(graph.nodes.len() + 1),
+            starts: Vec::with_capacity(graph.nodes().len() + 1),
             successors: Vec::new(),
         };
         for id in graph.node_ids() {
@@ -98,7 +98,7 @@ impl Removals {
             });
         }
         removals.starts.push(removals.successors.len() as u32);
-        let roots = graph.roots.iter().filter(|root| graph.node(root.node).live);
+        let roots = graph.roots().iter().filter(|root| graph.node(root.node).live);
         removals.roots = roots.map(|root| root.node).collect();
         removals.reachable = removals.search(&NodeSet::default());
         removals
@@ -135,7 +135,7 @@ impl Removals {
 fn sums(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
     let edges = Edges::of(graph);
     // One vertex for each node and each set, and one before the roots.
-    let (first_set, nodes) = (graph.nodes.len(), graph.nodes.len() + sets.len() + 1);
+    let (first_set, nodes) = (graph.nodes().len(), graph.nodes().len() + sets.len() + 1);
     let mut vertices: DiGraph<(), ()> = DiGraph::with_capacity(nodes, 4 * nodes);
     for _ in 0..nodes {
         vertices.add_node(());
@@ -150,7 +150,7 @@ fn sums(graph: &Graph, sets: &[Vec<NodeId>]) -> Vec<Retained> {
     }
     // An edge to a member of a set is an edge to the set.
     let vertex = |id: NodeId| NodeIndex::new(set_of.get(&id).map_or(id.get(), |set| first_set + set));
-    for root in graph.roots.iter().filter(|root| graph.node(root.node).live) {
+    for root in graph.roots().iter().filter(|root| graph.node(root.node).live) {
         vertices.add_edge(start, vertex(root.node), ());
     }
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {

@@ -43,7 +43,7 @@ impl Pass for Unwinding {
         let fixed = fixed_in_place(graph);
         let owned = graph.owned();
         let is_text: TiVec<SectionId, bool> =
-            graph.sections.iter().map(|section| is_text(graph, section)).collect();
+            graph.sections().iter().map(|section| is_text(graph, section)).collect();
         functions.retain(|&(_, function)| {
             let nodes = &owned[function];
             let may_move = |&node: &NodeId| !fixed.contains(node) && is_text[graph.node(node).section];
@@ -68,7 +68,7 @@ impl Pass for Unwinding {
 
 /// For each function, its unwind word; `None` if it has none, or has an unwind table.
 pub(crate) fn words(graph: &Graph) -> FunctionMap<Option<u32>> {
-    let mut words: FunctionMap<Option<u32>> = ti_vec![None; graph.functions.len()];
+    let mut words: FunctionMap<Option<u32>> = ti_vec![None; graph.functions().len()];
     for (function, entry) in graph.unwind_entries() {
         let is_inline = graph.refs_of(entry).iter().all(|reference| reference.offset != WORD);
         let word = graph.bytes_of(entry).get(WORD as usize..).and_then(|word| word.first_chunk());
@@ -82,8 +82,8 @@ pub(crate) fn words(graph: &Graph) -> FunctionMap<Option<u32>> {
 /// The functions with an unwind word, together with that word, in the order of the sections.
 fn unwound_in_a_word(graph: &Graph) -> Vec<(u32, FunctionId)> {
     let words = words(graph);
-    let mut seen = FunctionSet::with_capacity(graph.functions.len());
-    let nodes = graph.sections.iter().flat_map(|section| &section.nodes);
+    let mut seen = FunctionSet::with_capacity(graph.functions().len());
+    let nodes = graph.sections().iter().flat_map(|section| &section.nodes);
     let functions = nodes.filter_map(|&node| graph.owner(node));
     functions
         .filter(|function| !seen.put(*function))
@@ -107,6 +107,6 @@ fn fixed_in_place(graph: &Graph) -> NodeSet {
 /// Whether functions of a section are sorted.
 fn is_text(graph: &Graph, section: &Section) -> bool {
     section.group.is_none()
-        && graph.world.class(&section.name) == graph.world.class(CLASS)
-        && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Code
+        && graph.world().class(&section.name) == graph.world().class(CLASS)
+        && graph.world().rule(&section.name, section.kind, section.flags) == Rule::Code
 }

@@ -44,7 +44,7 @@ fn parameters_keep_what_goes_with_them() {
     let build = KernelBuild::find(Path::new(&build.join("vmlinux"))).expect("a build");
     let files = InputFiles::of_kernel(&build).expect("its objects");
     let program = Program::link(&files).expect("a link");
-    let mut whole = graph(&build, &program);
+    let whole = graph(&build, &program);
     let all = parameters::all(&whole);
     let sets: Vec<_> = all.iter().map(|parameter| vec![parameter.node]).collect();
     let mut figures: Vec<_> = all.iter().zip(retained::of_sets(&whole, &sets)).collect();
@@ -58,20 +58,14 @@ fn parameters_keep_what_goes_with_them() {
     let (before, object) = (alive(&whole), emitted(&whole));
     assert!(figures.len() > 150, "only {} parameters", figures.len());
     for (parameter, keeps) in figures.into_iter().take(PARAMETERS) {
-        let was_live: Vec<bool> = whole.nodes.iter().map(|node| node.live).collect();
-        let ends: Vec<_> = whole.nodes.iter().map(|node| node.kind.clone()).collect();
-        let roots = whole.roots.clone();
-        whole.roots.retain(|root| root.node != parameter.node);
-        whole.nodes[parameter.node].live = false;
-        reach::run(&mut whole);
-        let (gone, smaller) = (before - alive(&whole), object as i64 - emitted(&whole) as i64);
+        let mut without = whole.clone();
+        without.retain_roots(|_, root| root.node != parameter.node);
+        without.remove(parameter.node);
+        reach::run(&mut without);
+        let (gone, smaller) = (before - alive(&without), object as i64 - emitted(&without) as i64);
         println!("{parameter}: keeps {}, removed {gone}, object smaller by {smaller}", keeps.bytes);
         assert_eq!(gone, keeps.bytes, "{parameter}");
         let off = (smaller - keeps.bytes as i64).unsigned_abs();
         assert!(off <= 16 + keeps.bytes / 20, "{parameter}: {smaller} bytes less, expected {}", keeps.bytes);
-        for ((node, live), end) in whole.nodes.iter_mut().zip(was_live).zip(ends) {
-            (node.live, node.kind) = (live, end);
-        }
-        whole.roots = roots;
     }
 }

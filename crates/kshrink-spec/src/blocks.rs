@@ -34,12 +34,12 @@ pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<
             nodes.push(placed.node);
             map.blocks.push(piece.at(address));
         }
-        for code in graph.sources.merged(placed.node) {
+        for code in graph.sources().merged(placed.node) {
             let piece = functions.piece_of(graph, code.function, &code.origin, placed.size);
             map.merged.extend(piece.map(|piece| piece.at(address)));
         }
         let start = graph.function_of(placed.node).and_then(|function| graph.start_of(function));
-        map.moved.extend(graph.sources.moved(placed.node).iter().filter_map(|&(offset, input)| {
+        map.moved.extend(graph.sources().moved(placed.node).iter().filter_map(|&(offset, input)| {
             let original_offset = u64::from(input.checked_sub(start?.offset)?);
             Some(MovedInstruction { address: address + u64::from(offset), original_offset })
         }));
@@ -63,9 +63,9 @@ fn counters(
     nodes: &[NodeId],
     dropped: &FxHashSet<NodeId>,
 ) -> Result<Option<Counters>, Failure> {
-    let Some(counted) = &graph.counters else { return Ok(None) };
+    let Some(counted) = graph.counters() else { return Ok(None) };
     let blocks: FxHashMap<NodeId, usize> = nodes.iter().enumerate().map(|(i, &node)| (node, i)).collect();
-    let symbol = graph.symbols[counted.symbol].name.clone();
+    let symbol = graph.symbols()[counted.symbol].name.clone();
     let index = |node: &NodeId| match blocks.get(node) {
         Some(&index) => Ok(Some(index)),
         None if dropped.contains(node) => Ok(None),
@@ -112,7 +112,7 @@ impl<'g> OriginalFunctions<'g> {
     fn of(graph: &'g Graph) -> OriginalFunctions<'g> {
         let mut symbols: BTreeMap<(InputId, u32), CodeName<'g>> = BTreeMap::new();
         for named in graph.code_names() {
-            let Some(place) = graph.sources.place_of(named.id) else { continue };
+            let Some(place) = graph.sources().place_of(named.id) else { continue };
             // Prefers global to local symbols, then the first, as `kelf::Functions` does.
             let picked = symbols.entry(place).or_insert(named);
             if named.symbol.file.is_none() && picked.symbol.file.is_some() {

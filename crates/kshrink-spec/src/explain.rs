@@ -51,7 +51,7 @@ fn print_chain(graph: &Graph, chain: &Chain, symbol: &str, out: &mut impl Write)
 /// Returns the function or the symbols of a node, and its place.
 fn name(graph: &Graph, node: NodeId) -> String {
     if let Some(block) = graph.block(node) {
-        return graph.functions[block.function].name.clone();
+        return graph.functions()[block.function].name.clone();
     }
     let symbols: Vec<&str> = graph.names_in(node).take(4).collect();
     let place = place(graph, node);

@@ -119,7 +119,7 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     dump.map_or(Ok(()), Dump::finish)?;
     let graph = &rewritten.graph;
     if arguments.strict
-        && let Some(opaque) = graph.opaque.iter().find(|opaque| opaque.reason != "hand-written")
+        && let Some(opaque) = graph.opaque().iter().find(|opaque| opaque.reason != "hand-written")
     {
         let message = format!("{}: {}; omit --strict to keep it opaque", opaque.name, opaque.reason);
         return Err(Failure::bad_input(message));

@@ -93,7 +93,7 @@ fn is_added(graph: &Graph, id: NodeId) -> bool {
 pub fn class(graph: &Graph, section: &Section) -> Option<MemoryClass> {
     let has = |flag: u32| section.flags & u64::from(flag) != 0;
     let name = &*section.name;
-    let (is_code, is_init) = (has(SHF_EXECINSTR), is_freed_after_boot(graph.world.output_name(name)));
+    let (is_code, is_init) = (has(SHF_EXECINSTR), is_freed_after_boot(graph.world().output_name(name)));
     if !has(SHF_ALLOC) || ksize::is_given_back(name) {
         return None;
     }

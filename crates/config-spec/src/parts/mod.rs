@@ -248,7 +248,7 @@ impl<'a> Parts<'a> {
         is_lost: &dyn Fn(&(usize, u32)) -> bool,
         places: &[(usize, u32)],
     ) -> RanFunction {
-        let own_section = &*self.graph.inputs[section].name;
+        let own_section = &*self.graph.inputs()[section].name;
         let is_first =
             |span: &&Span| lines.sections[span.section] == own_section && span.bytes.contains(start);
         let mut first = lines.spans.iter().filter(is_first);
@@ -350,10 +350,10 @@ impl<'g> Places<'g> {
             nodes: FxHashMap::default(),
             functions: FxHashMap::default(),
         };
-        for (number, input) in graph.inputs.iter().enumerate() {
+        for (id, input) in graph.inputs().iter_enumerated() {
             let sections = places.of_object.entry(&*input.object).or_default();
             let several = sections.contains_key(&*input.name);
-            sections.insert(&*input.name, (!several).then(|| InputId::from(number)));
+            sections.insert(&*input.name, (!several).then_some(id));
         }
         for id in graph.node_ids().filter(|&id| graph.node(id).live) {
             if let Some(origin) = graph.node(id).origin() {

@@ -43,7 +43,7 @@ pub struct OtherKernel {
 impl Cold {
     /// Treats every live node as cold.
     pub fn everything(graph: &Graph) -> Cold {
-        let mut nodes = NodeSet::with_capacity(graph.nodes.len());
+        let mut nodes = NodeSet::with_capacity(graph.nodes().len());
         nodes.extend(graph.node_ids().filter(|&node| graph.node(node).live));
         Cold { nodes, read: NodeSet::default(), unmatched: 0 }
     }
@@ -61,7 +61,7 @@ impl Cold {
         assume_cold: &NodeSet,
     ) -> Result<Cold, OtherKernel> {
         let names = CodeNames::of(graph);
-        let mut ran = NodeSet::with_capacity(graph.nodes.len());
+        let mut ran = NodeSet::with_capacity(graph.nodes().len());
         let (mut unmatched, mut example) = (0, None);
         for function in &coverage.functions {
             let named = names.find(&function.function);
@@ -128,7 +128,7 @@ fn add_run(
 /// The read-only data that may be in use: data that is named by code that ran, by writable data, or by such read-only
 /// data.
 fn used(graph: &Graph, ran: &NodeSet) -> NodeSet {
-    let mut used = NodeSet::with_capacity(graph.nodes.len());
+    let mut used = NodeSet::with_capacity(graph.nodes().len());
     let is_constant = |node: NodeId| holds_frozen_data(graph, graph.section_of(node));
     let is_source = |&node: &NodeId| {
         graph.node(node).live

@@ -43,12 +43,12 @@ fn code(
         Some(FunctionName { name: symbol.name.clone(), file, nth: *nth })
     };
     let mut code = Vec::new();
-    for (i, function) in graph.functions.iter().enumerate() {
+    for (id, function) in graph.functions().iter_enumerated() {
         let live = || function.blocks.iter().copied().filter(|&block| graph.node(block).live);
         if !live().any(&freezes) {
             continue;
         }
-        let (Some(name), Some(start)) = (name(function.entry()), graph.start_of(i.into())) else { continue };
+        let (Some(name), Some(start)) = (name(function.entry()), graph.start_of(id)) else { continue };
         let ranges_of = |blocks: &mut dyn Iterator<Item = NodeId>| {
             let origins = blocks.filter_map(|block| graph.node(block).origin());
             merged(origins.filter_map(|origin| Some((origin.offset.checked_sub(start.offset)?, origin.size))))

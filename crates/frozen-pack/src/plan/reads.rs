@@ -84,13 +84,13 @@ impl ReadData {
 fn inputs(graph: &Graph, program: &Program<'_>) -> FxHashMap<InputId, (ObjectIndex, SectionIndex)> {
     let mut next: FxHashMap<ObjectIndex, usize> = FxHashMap::default();
     let mut found = FxHashMap::default();
-    for (id, input) in graph.inputs.iter().enumerate() {
+    for (id, input) in graph.inputs().iter_enumerated() {
         let next = next.entry(input.object_index).or_default();
         let sections = &program.object(input.object_index).sections;
         let is_it =
             |&at: &usize| sections[at].name == &*input.name && sections[at].size == u64::from(input.size);
         if let Some(at) = (*next..sections.len()).find(is_it) {
-            found.insert(InputId::from(id), (input.object_index, SectionIndex::from(at)));
+            found.insert(id, (input.object_index, SectionIndex::from(at)));
             *next = at + 1;
         }
     }

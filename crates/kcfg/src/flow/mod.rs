@@ -77,9 +77,9 @@ impl<'g> GraphProgram<'g> {
             blocks,
             functions: TiVec::new(),
             function_of: ti_vec![FunctionIndex(0); nodes.len()],
-            unknown_callers: IdSet::default(),
-            other_entries: IdSet::default(),
-            opaque_callers: IdSet::default(),
+            unknown_callers: IdSet::with_capacity(graph.functions.len()),
+            other_entries: IdSet::with_capacity(graph.functions.len()),
+            opaque_callers: IdSet::with_capacity(graph.functions.len()),
             leaves_early: IdSet::with_capacity(nodes.len()),
             compiled: compiled(graph),
             hand_written: hand_written(graph),
@@ -180,9 +180,6 @@ impl<'g> GraphProgram<'g> {
                 continue;
             }
             let function = self.functions.next_key();
-            self.unknown_callers.grow_to(function);
-            self.other_entries.grow_to(function);
-            self.opaque_callers.grow_to(function);
             if let Some(place) = first.and_then(|first| blocks.iter().position(|&block| block == first)) {
                 blocks[..=place].rotate_right(1);
             }

@@ -10,27 +10,25 @@ of the addition.
 Edits are not checked here: [`Graph::verify`] finds what an edit broke.
 */
 
-use kisa::Encoding;
 use rustc_hash::FxHashMap;
 
 use super::contents::Contents;
-use super::moves::{Move, Moves, Use};
+use super::moves::{Move, Moves};
 use super::{
-    Block, Chunk, Dest, Function, Graph, JumpTable, Life, MergedCode, Node, NodeKind, Origin, Provenance,
-    Ref, Role, Root, Section, Symbol, SymbolPlace, Target, Terminator,
+    Block, Chunk, Counters, Dest, Function, Graph, JumpTable, Life, MergedCode, Node, NodeKind, Origin,
+    Provenance, Ref, Role, Section, Symbol, SymbolPlace, Target, Terminator,
 };
-use crate::index::{FunctionId, NodeId, SectionId, SymbolId, TableId};
-use crate::special::About;
+use crate::index::{NodeId, SectionId, SymbolId, TableId};
 
 /// Edits a graph for one pass. The graph is inconsistent before [`Editor::finish`].
 pub struct Editor<'g> {
-    graph: &'g mut Graph,
+    pub(super) graph: &'g mut Graph,
     pass: &'static str,
-    moves: Moves,
+    pub(super) moves: Moves,
     /// Nodes to insert directly before others, in their order.
-    in_front: FxHashMap<NodeId, Vec<NodeId>>,
+    pub(super) in_front: FxHashMap<NodeId, Vec<NodeId>>,
     /// Nodes to insert directly after others, the nearest last.
-    behind: FxHashMap<NodeId, Vec<NodeId>>,
+    pub(super) behind: FxHashMap<NodeId, Vec<NodeId>>,
 }
 
 impl<'g> Editor<'g> {
@@ -244,12 +242,49 @@ impl<'g> Editor<'g> {
         block.end = end;
     }
 
-    /// Redirects a slot of a jump table to the target of another slot. Both hold addresses, or distances from the start
-    /// of the table.
-    pub fn turn_slot(&mut self, table: TableId, slot: usize, like: usize) {
-        let slots = self.graph.slots_mut(table);
-        let (target, addend) = (slots[like].target, slots[like].addend);
-        (slots[slot].target, slots[slot].addend) = (target, addend);
+    /// Redirects a reference of a node, given by its number among them, to an offset in bytes from a target.
+    pub fn redirect(&mut self, id: NodeId, number: usize, target: Target, addend: i64) {
+        let first = self.graph.node(id).refs.start as usize;
+        let reference = &mut self.graph.refs[first + number];
+        (reference.target, reference.addend) = (target, addend);
+    }
+
+    /// Redirects a slot of a jump table, given by its number, to an offset in bytes from a target. In a table of
+    /// distances, the offset counts from the start of the table.
+    pub fn redirect_slot(&mut self, table: TableId, slot: usize, target: Target, addend: i64) {
+        let slots = self.graph.slot_indices(table);
+        let slot = &mut self.graph.refs[slots][slot];
+        (slot.target, slot.addend) = (target, addend);
+    }
+
+    /// Redirects the branches and the fall-through of a block from one node to another. Unlike
+    /// [`Editor::replace_uses`], this changes only the uses by this block.
+    pub fn redirect_end(&mut self, id: NodeId, from: NodeId, to: NodeId) {
+        let NodeKind::Block(Block { end, .. }) = &mut self.graph.nodes[id].kind else { return };
+        if let Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } = end
+            && dest.target == Target::Node(from)
+        {
+            dest.target = Target::Node(to);
+        }
+        if let Some(next) = end.next_mut().filter(|next| **next == from) {
+            *next = to;
+        }
+    }
+
+    /// Sets the alignment of a node, in bytes.
+    pub fn align(&mut self, id: NodeId, align: u32) {
+        self.graph.nodes[id].align = align;
+    }
+
+    /// Gives a section the name and the attributes of another one. It keeps its nodes.
+    pub fn set_attributes(&mut self, id: SectionId, of: SectionId) {
+        let nodes = std::mem::take(&mut self.graph.sections[id].nodes);
+        self.graph.sections[id] = Section { nodes, ..self.graph.sections[of].clone() };
+    }
+
+    /// Records the array in which instrumented blocks record that they ran.
+    pub fn set_counters(&mut self, counters: Counters) {
+        self.graph.counters = Some(counters);
     }
 
     /// Inserts instructions at the start of a block. Uses of the block refer to them, except for table entries about
@@ -312,15 +347,6 @@ impl<'g> Editor<'g> {
             all[id].section = section;
         }
         sections[section].nodes.extend(nodes);
-    }
-
-    /// Completes the edits: inserts the new nodes into the lists of sections and functions, and redirects all uses of
-    /// places that moved.
-    pub fn finish(mut self) {
-        self.insert();
-        if !self.moves.is_empty() {
-            self.redirect_uses();
-        }
     }
 
     /// Moves the contents of a node from an offset in bytes on into a new node directly after it, with the same kind
@@ -402,142 +428,4 @@ impl<'g> Editor<'g> {
         node.bytes = first_byte..bytes.len() as u32;
         node.refs = first_ref..refs.len() as u32;
     }
-
-    /// Puts the new blocks into the lists of their sections and functions.
-    fn insert(&mut self) {
-        let (in_front, behind) = (std::mem::take(&mut self.in_front), std::mem::take(&mut self.behind));
-        let new = in_front.values().chain(behind.values()).flatten();
-        let (mut sections, mut functions): (Vec<SectionId>, Vec<Option<FunctionId>>) =
-            new.map(|&id| (self.graph.node(id).section, self.graph.function_of(id))).unzip();
-        sections.sort_unstable();
-        sections.dedup();
-        functions.sort_unstable();
-        functions.dedup();
-        let around = Around { in_front, behind };
-        for section in sections {
-            let nodes = &mut self.graph.sections[section].nodes;
-            *nodes = around.insert(nodes);
-        }
-        for function in functions.into_iter().flatten() {
-            let Function { blocks, .. } = &mut self.graph.functions[function];
-            *blocks = around.insert(blocks);
-        }
-    }
-
-    fn redirect_uses(&mut self) {
-        for id in self.graph.node_ids() {
-            self.redirect_terminator(id);
-            if let Some(before) = self.graph.node(id).glued_to {
-                self.graph.nodes[id].glued_to = Some(self.moves.last_part(before));
-            }
-            let instruction = self.graph.chunk(id).is_some_and(|chunk| is_about_instruction(chunk.life));
-            for at in self.graph.node(id).refs.clone() {
-                let reference = self.graph.refs[at as usize];
-                let instruction = instruction && reference.role == Role::Site;
-                let by = Use { from: Some(id), instruction };
-                let (target, addend) = self.target(reference.target, reference.addend, by);
-                let reference = &mut self.graph.refs[at as usize];
-                (reference.target, reference.addend) = (target, addend);
-            }
-        }
-        for symbol in &mut self.graph.symbols {
-            if let SymbolPlace::Node(node, offset) = symbol.place {
-                let (node, offset) = self.moves.place_of(node, offset.into(), Use::default());
-                symbol.place = SymbolPlace::Node(node, offset as u32);
-            }
-        }
-        let roots = std::mem::take(&mut self.graph.roots);
-        self.graph.roots = roots.iter().flat_map(|root| self.redirected_root(root)).collect();
-        for table in &mut self.graph.tables {
-            let (size, start) = (table.range.len() as u32, table.range.start.into());
-            let (chunk, start) = self.moves.place_of(table.chunk, start, Use::default());
-            *table = JumpTable { chunk, range: start as u32..start as u32 + size };
-        }
-    }
-
-    /// Returns the roots for the parts of a root's node, if the node was split.
-    fn redirected_root(&self, root: &Root) -> Vec<Root> {
-        let mut parts = Vec::new();
-        let mut at = root.range.start;
-        while parts.is_empty() || at < root.range.end {
-            let (node, start) = self.moves.place_of(root.node, at.into(), Use::default());
-            let (start, left) = (start as u32, root.range.end.saturating_sub(at));
-            let size = self.graph.node(node).size.saturating_sub(start).min(left).max(1);
-            parts.push(Root { node, range: start..start + size, reason: root.reason });
-            at += size;
-        }
-        parts
-    }
-
-    /// Redirects the successors of a block.
-    fn redirect_terminator(&mut self, id: NodeId) {
-        let Some(mut end) = self.graph.block(id).map(|block| block.end.clone()) else { return };
-        let by = Use { from: Some(id), instruction: false };
-        if let Terminator::Jump(dest) | Terminator::Branch { taken: dest, .. } = &mut end {
-            (dest.target, dest.offset) = self.target(dest.target, dest.offset, by);
-        }
-        if let Some(next) = end.next_mut() {
-            *next = self.moves.place_of(*next, 0, by).0;
-        }
-        if let NodeKind::Block(block) = &mut self.graph.nodes[id].kind {
-            block.end = end;
-        }
-    }
-
-    /// Returns the new place of a target and an offset in bytes from it. Symbols are redirected separately. An offset
-    /// from a symbol is a place only for a table entry about an instruction. Otherwise it is a number added to the
-    /// address, because lifting refers to places in code by their blocks: `table - 8`, for an array whose first index
-    /// is 2, or `f + 1`, a pointer with a tag.
-    fn target(&self, target: Target, addend: i64, by: Use) -> (Target, i64) {
-        match target {
-            Target::Node(node) => {
-                // The address of a label in Thumb code has bit 0 set.
-                let thumb = self.graph.encoding(node) == Encoding::Thumb;
-                let bit = if thumb { addend & 1 } else { 0 };
-                let (node, offset) = self.moves.place_of(node, addend - bit, by);
-                (Target::Node(node), offset + bit)
-            }
-            Target::Symbol(symbol) => {
-                let SymbolPlace::Node(node, inside) = self.graph.symbols[symbol].place else {
-                    return (target, addend);
-                };
-                if self.graph.block(node).is_none() || !by.instruction {
-                    return (target, addend);
-                }
-                let start = self.moves.place_of(node, inside.into(), Use::default());
-                let point = self.moves.place_of(node, i64::from(inside) + addend, by);
-                if start.0 == point.0 {
-                    (target, point.1 - start.1)
-                } else {
-                    (Target::Node(point.0), point.1)
-                }
-            }
-        }
-    }
-}
-
-/// New nodes, by the node that they are inserted before or after.
-struct Around {
-    in_front: FxHashMap<NodeId, Vec<NodeId>>,
-    behind: FxHashMap<NodeId, Vec<NodeId>>,
-}
-
-impl Around {
-    /// Returns the list with the new nodes inserted.
-    fn insert(&self, nodes: &[NodeId]) -> Vec<NodeId> {
-        let mut all = Vec::with_capacity(nodes.len());
-        nodes.iter().for_each(|&node| self.add(node, &mut all));
-        all
-    }
-
-    fn add(&self, node: NodeId, all: &mut Vec<NodeId>) {
-        self.in_front.get(&node).into_iter().flatten().for_each(|&new| self.add(new, all));
-        all.push(node);
-        self.behind.get(&node).into_iter().flatten().rev().for_each(|&new| self.add(new, all));
-    }
-}
-
-/// Whether the entries of a table are about one instruction rather than a function.
-fn is_about_instruction(life: Life) -> bool {
-    matches!(life, Life::Site(kind) if kind.about() != About::Function)
 }

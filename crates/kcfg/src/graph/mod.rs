@@ -12,25 +12,27 @@ the node's ranges there.
 mod contents;
 mod edit;
 mod moves;
+mod names;
 mod node;
 mod opaque;
 mod program;
+mod redirect;
 mod sites;
 mod sources;
 mod successors;
+#[cfg(test)]
+mod tests;
 mod verify;
 
 use std::ops::Range;
 
-use goblin::elf::section_header::{SHF_EXECINSTR, SHF_MERGE};
+use goblin::elf::section_header::SHF_MERGE;
 use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
 use kelf::{Attributes, Machine, RelocClass};
 use kisa::{Encoding, Rewritable, StoreLayout};
-use rustc_hash::FxHashMap;
-use typed_index_collections::{TiVec, ti_vec};
+use typed_index_collections::{TiSlice, TiVec, ti_vec};
 
 use crate::index::{FunctionId, FunctionMap, InputId, NodeId, NodeMap, SectionId, SymbolId, TableId};
-use crate::mapping::content_behind;
 use crate::special::{TableKind, World};
 
 pub use contents::Contents;
@@ -46,38 +48,27 @@ pub(crate) use successors::Predecessors;
 pub use successors::for_each_successor;
 pub use verify::Broken;
 
-/// A program as one graph.
+/// A program as one graph. Lifting builds it. Passes change it through an [`Editor`], and through
+/// [`Graph::remove`] and [`Graph::retain_roots`], which redirect nothing.
+#[derive(Clone)]
 pub struct Graph {
-    /// The machine of every object in it.
-    pub machine: Machine,
-    /// Kernel or user program, which gives its section names their meaning.
-    pub world: World,
-    /// All nodes. [`Section::nodes`] and [`Function::blocks`] list the nodes of each section and function, in order.
-    pub nodes: NodeMap<Node>,
-    /// The input sections that are part of the program, in link order.
-    pub inputs: TiVec<InputId, InputSection>,
-    /// The sections, in lowering order.
-    pub sections: TiVec<SectionId, Section>,
-    /// The functions of compiler-made code, in the order of their first blocks.
-    pub functions: FunctionMap<Function>,
-    /// Symbols: every defined one, and the referenced undefined ones.
-    pub symbols: TiVec<SymbolId, Symbol>,
-    /// Resolved jump tables.
-    pub tables: TiVec<TableId, JumpTable>,
-    /// The array in which instrumented blocks record that they ran, if a pass added it.
-    pub counters: Option<Counters>,
-    /// Roots of reachability.
-    pub roots: Vec<Root>,
-    /// Opaque code, by reason.
-    pub opaque: Vec<Opaque>,
+    pub(crate) machine: Machine,
+    pub(crate) world: World,
+    pub(crate) nodes: NodeMap<Node>,
+    pub(crate) inputs: TiVec<InputId, InputSection>,
+    pub(crate) sections: TiVec<SectionId, Section>,
+    pub(crate) functions: FunctionMap<Function>,
+    pub(crate) symbols: TiVec<SymbolId, Symbol>,
+    pub(crate) tables: TiVec<TableId, JumpTable>,
+    pub(crate) counters: Option<Counters>,
+    pub(crate) roots: Vec<Root>,
+    pub(crate) opaque: Vec<Opaque>,
     /// Whether the objects ask for an executable stack.
-    pub stack: StackNote,
+    pub(crate) stack: StackNote,
     /// `e_flags` of the objects: the bits that any object has set.
-    pub flags: u32,
-    /// The merged attributes of the objects, on ARM.
-    pub attributes: Option<Attributes>,
-    /// The input of merged and edited blocks.
-    pub sources: Sources,
+    pub(crate) flags: u32,
+    pub(crate) attributes: Option<Attributes>,
+    pub(crate) sources: Sources,
     /// Bytes of all nodes.
     pub(crate) bytes: Vec<u8>,
     /// References of all nodes.
@@ -85,6 +76,82 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Returns the machine of every object in the program.
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    /// Returns whether the program is a kernel or a user program, which gives its section names their meaning.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Returns all nodes. [`Section::nodes`] and [`Function::blocks`] list the nodes of each section and function, in
+    /// order.
+    pub fn nodes(&self) -> &TiSlice<NodeId, Node> {
+        &self.nodes
+    }
+
+    /// Returns the input sections that are part of the program, in link order.
+    pub fn inputs(&self) -> &TiSlice<InputId, InputSection> {
+        &self.inputs
+    }
+
+    /// Returns the sections, in lowering order.
+    pub fn sections(&self) -> &TiSlice<SectionId, Section> {
+        &self.sections
+    }
+
+    /// Returns the functions of compiler-made code, in the order of their first blocks.
+    pub fn functions(&self) -> &TiSlice<FunctionId, Function> {
+        &self.functions
+    }
+
+    /// Returns the symbols: every defined one, and the referenced undefined ones.
+    pub fn symbols(&self) -> &TiSlice<SymbolId, Symbol> {
+        &self.symbols
+    }
+
+    /// Returns the resolved jump tables.
+    pub fn tables(&self) -> &TiSlice<TableId, JumpTable> {
+        &self.tables
+    }
+
+    /// Returns the array in which instrumented blocks record that they ran, if a pass added it.
+    pub fn counters(&self) -> Option<&Counters> {
+        self.counters.as_ref()
+    }
+
+    /// Returns the roots of reachability.
+    pub fn roots(&self) -> &[Root] {
+        &self.roots
+    }
+
+    /// Returns the opaque code, by reason.
+    pub fn opaque(&self) -> &[Opaque] {
+        &self.opaque
+    }
+
+    /// Returns the merged attributes of the objects, on ARM.
+    pub fn attributes(&self) -> Option<&Attributes> {
+        self.attributes.as_ref()
+    }
+
+    /// Returns the input of merged and edited blocks.
+    pub fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    /// Removes a node from the program. Live nodes must not refer to it any more, except by slots of jump tables.
+    pub fn remove(&mut self, id: NodeId) {
+        self.nodes[id].live = false;
+    }
+
+    /// Removes the roots for which `keeps` returns false.
+    pub fn retain_roots(&mut self, keeps: impl Fn(&Graph, &Root) -> bool) {
+        self.roots = self.roots.iter().filter(|root| keeps(self, root)).cloned().collect();
+    }
+
     /// Returns the node.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id]
@@ -207,18 +274,6 @@ impl Graph {
     pub fn refs_of(&self, id: NodeId) -> &[Ref] {
         let range = &self.node(id).refs;
         &self.refs[range.start as usize..range.end as usize]
-    }
-
-    /// Returns the node's references, to redirect them. Their offsets must not change.
-    pub fn refs_of_mut(&mut self, id: NodeId) -> &mut [Ref] {
-        let range = &self.nodes[id].refs;
-        &mut self.refs[range.start as usize..range.end as usize]
-    }
-
-    /// Returns the slots of a jump table, to redirect them.
-    pub fn slots_mut(&mut self, table: TableId) -> &mut [Ref] {
-        let slots = self.slot_indices(table);
-        &mut self.refs[slots]
     }
 
     /// Returns the slots of a jump table.
@@ -356,82 +411,4 @@ impl Graph {
     pub fn store_layout(&self) -> Option<StoreLayout> {
         self.isa().store_layout(self.attributes.as_ref().map(|attributes| attributes.architecture))
     }
-
-    /// Returns the symbols of code, in link order.
-    pub fn code_names(&self) -> impl Iterator<Item = CodeName<'_>> {
-        let mut counts: FxHashMap<(&str, Option<&str>), u32> = FxHashMap::default();
-        self.symbols.iter_enumerated().filter_map(move |(id, symbol)| {
-            let SymbolPlace::Node(node, offset) = symbol.place else { return None };
-            if self.section_of(node).flags & u64::from(SHF_EXECINSTR) == 0
-                || content_behind(self.machine, &symbol.name).is_some()
-            {
-                return None;
-            }
-            let count = counts.entry((&symbol.name, symbol.file.as_deref())).or_default();
-            let nth = *count;
-            *count += 1;
-            Some(CodeName { id, symbol, nth, node, offset })
-        })
-    }
-
-    /// Returns the symbols in a node.
-    pub fn names_in(&self, id: NodeId) -> impl Iterator<Item = &str> {
-        self.placed_names().filter(move |(node, _)| *node == id).map(|(_, name)| name)
-    }
-
-    /// Returns the symbols in each node.
-    pub fn names_by_node(&self) -> NodeMap<Vec<&str>> {
-        let mut names = ti_vec![Vec::new(); self.nodes.len()];
-        for (node, name) in self.placed_names() {
-            names[node].push(name);
-        }
-        names
-    }
-
-    /// Returns the symbols in nodes, each with its node, except mapping symbols.
-    fn placed_names(&self) -> impl Iterator<Item = (NodeId, &str)> {
-        self.symbols.iter().filter_map(|symbol| match symbol.place {
-            SymbolPlace::Node(node, _) if content_behind(self.machine, &symbol.name).is_none() => {
-                Some((node, symbol.name.as_str()))
-            }
-            _ => None,
-        })
-    }
-
-    /// Returns a node's human-readable name: function or symbol, else `object:section`, with an offset.
-    pub fn name_of(&self, id: NodeId) -> String {
-        let node = self.node(id);
-        let origin = match node.provenance {
-            Provenance::Input(origin) => origin,
-            Provenance::Made(pass) => return self.name_of_made(id, pass),
-        };
-        if let NodeKind::Block(block) = &node.kind {
-            let function = self.function(block.function);
-            let start = self.start_of(block.function).map_or(origin.offset, |start| start.offset);
-            let offset = origin.offset.saturating_sub(start);
-            if offset == 0 && function.entry() != id {
-                // The function begins with another block, made by a pass.
-                return format!("{}+0x0", function.name);
-            }
-            return with_offset(&function.name, offset);
-        }
-        let input = &self.inputs[origin.section];
-        with_offset(&format!("{}:{}", input.object, input.name), origin.offset)
-    }
-
-    /// Returns the input place of the first block of a function that comes from the input.
-    pub fn start_of(&self, function: FunctionId) -> Option<&Origin> {
-        self.function(function).blocks.iter().find_map(|&block| self.node(block).origin())
-    }
-
-    fn name_of_made(&self, id: NodeId, pass: &str) -> String {
-        match self.function_of(id) {
-            Some(function) => format!("{} (made by {pass})", self.function(function).name),
-            None => format!("{} (made by {pass})", self.section_of(id).name),
-        }
-    }
-}
-
-fn with_offset(name: &str, offset: u32) -> String {
-    if offset == 0 { name.to_owned() } else { format!("{name}+{offset:#x}") }
 }

@@ -30,7 +30,7 @@ pub struct Node {
     pub glued_to: Option<NodeId>,
     /// Block or chunk.
     pub kind: NodeKind,
-    /// Whether it is part of the program; a pass clears this to remove the node.
+    /// Whether it is part of the program, and not removed ([`Graph::remove`](super::Graph::remove)).
     pub live: bool,
 }
 

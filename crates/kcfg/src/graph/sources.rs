@@ -16,7 +16,7 @@ pub struct MergedCode {
 }
 
 /// The input of symbols, and of merged and edited blocks.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Sources {
     /// The place of each symbol of the input: a section and an offset in bytes.
     symbols: TiVec<SymbolId, Option<(InputId, u32)>>,

@@ -60,7 +60,7 @@ fn remove_unread(graph: &mut Graph) {
     }));
     for node in graph.node_ids() {
         if is_literal(graph, node) && !read.contains(node) {
-            graph.nodes[node].live = false;
+            graph.remove(node);
         }
     }
 }
@@ -137,14 +137,15 @@ impl Found {
         for (jump, table) in self.tables {
             editor.widen_table(jump, table);
         }
-        editor.finish();
         for (node, number, literal) in self.loads {
             let to = match literal {
                 Literal::There(node) => node,
                 Literal::Copy(number) => copies[number],
             };
-            graph.refs_of_mut(node)[number].target = Target::Node(to);
+            let addend = editor.graph().refs_of(node)[number].addend;
+            editor.redirect(node, number, Target::Node(to), addend);
         }
+        editor.finish();
     }
 }
 

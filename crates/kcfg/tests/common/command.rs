@@ -1,12 +1,15 @@
 //! Runs `kcfg` as a process.
 
+// Each test binary uses a different part of this.
+#![allow(dead_code)]
+
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use kshrink_tests::process::finish;
 use serde_json::Value;
 
-use super::Dir;
+use crate::common::Dir;
 
 /// Returns the command, without standard input.
 pub fn kcfg() -> Command {

@@ -3,7 +3,6 @@
 // Each test binary uses a different part of this.
 #![allow(dead_code)]
 
-pub mod command;
 pub mod small;
 
 use std::path::{Path, PathBuf};
@@ -120,9 +119,8 @@ pub fn lift_reachable(objects: &[PathBuf], entry: &str) -> Graph {
     let mut graph = lifter.graph().unwrap();
     for _ in 0..5 {
         let reachable = View::of(&graph).reachable();
-        for (node, reachable) in graph.nodes.iter_mut().zip(reachable) {
-            node.live = reachable;
-        }
+        let unreachable = graph.node_ids().filter(|&node| !reachable[node]);
+        unreachable.for_each(|node| graph.remove(node));
         if !lifter.refine(&mut graph) {
             return graph;
         }
@@ -152,13 +150,13 @@ impl<'g> View<'g> {
 
     /// Returns the blocks of the function with this name, in order.
     pub fn blocks(&self, function: &str) -> Vec<NodeId> {
-        let found = self.graph.functions.iter().find(|f| f.name == function);
+        let found = self.graph.functions().iter().find(|f| f.name == function);
         let found = found.unwrap_or_else(|| panic!("no function {function}: {:?}", self.names()));
         found.blocks.clone()
     }
 
     fn names(&self) -> Vec<&str> {
-        self.graph.functions.iter().map(|function| function.name.as_str()).collect()
+        self.graph.functions().iter().map(|function| function.name.as_str()).collect()
     }
 
     /// Returns the edges out of a node.
@@ -189,7 +187,7 @@ impl<'g> View<'g> {
         let name = match to {
             Destination::Node(node) => self.name(node),
             Destination::Unknown => "unknown".to_owned(),
-            Destination::Outside(symbol) => self.graph.symbols[symbol].name.clone(),
+            Destination::Outside(symbol) => self.graph.symbols()[symbol].name.clone(),
         };
         (kind, name)
     }
@@ -212,7 +210,7 @@ impl<'g> View<'g> {
 
     /// Returns the node and offset of a symbol.
     pub fn symbol(&self, name: &str) -> (NodeId, u32) {
-        let symbol = self.graph.symbols.iter().find(|symbol| symbol.name == name);
+        let symbol = self.graph.symbols().iter().find(|symbol| symbol.name == name);
         match symbol.unwrap_or_else(|| panic!("no symbol {name}")).place {
             SymbolPlace::Node(node, offset) => (node, offset),
             other => panic!("{name} is {other:?}"),
@@ -229,13 +227,13 @@ impl<'g> View<'g> {
 
     /// Returns the opaque entry with this name.
     pub fn opaque(&self, name: &str) -> Option<&'g Opaque> {
-        self.graph.opaque.iter().find(|opaque| opaque.name == name)
+        self.graph.opaque().iter().find(|opaque| opaque.name == name)
     }
 
     /// Returns whether each node is reachable from a root.
     pub fn reachable(&self) -> NodeMap<bool> {
-        let mut reached = ti_vec![false; self.graph.nodes.len()];
-        let mut pending: Vec<NodeId> = self.graph.roots.iter().map(|root| root.node).collect();
+        let mut reached = ti_vec![false; self.graph.nodes().len()];
+        let mut pending: Vec<NodeId> = self.graph.roots().iter().map(|root| root.node).collect();
         while let Some(node) = pending.pop() {
             if std::mem::replace(&mut reached[node], true) {
                 continue;

@@ -80,7 +80,7 @@ fn only_returns(graph: &Graph, instruction: &Instruction) -> bool {
         return matches!(instruction.effects[..], [Effect::Transfer(Value::Reg { reg, .. })] if reg == link);
     }
     let (stack, word) =
-        (graph.isa().convention().stack_pointer, Value::Const(graph.machine.word_size().into()));
+        (graph.isa().convention().stack_pointer, Value::Const(graph.machine().word_size().into()));
     matches!(
         instruction.effects[..],
         [Effect::Binary { op: BinaryOp::Add, dst, right, .. }] if dst == stack && right == word

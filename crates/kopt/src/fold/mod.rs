@@ -107,7 +107,10 @@ impl Pass for Fold {
         };
         report.count("jump-table slots redirected", untaken.len() as u64);
         let mut editor = Editor::new(graph, "fold");
-        untaken.iter().for_each(|slot| editor.turn_slot(slot.table, slot.slot, slot.like));
+        for slot in &untaken {
+            let like = editor.graph().slots(slot.table)[slot.like];
+            editor.redirect_slot(slot.table, slot.slot, like.target, like.addend);
+        }
         for Change { node, contents, end } in changes {
             if let Some((contents, moved)) = contents {
                 let before = u64::from(editor.graph().node(node).size);
@@ -125,7 +128,7 @@ impl Pass for Fold {
 
 /// The nodes that must not change: patched, found by address, or bound to their place.
 fn unchangeable(graph: &Graph) -> NodeSet {
-    let mut fixed = NodeSet::with_capacity(graph.nodes.len());
+    let mut fixed = NodeSet::with_capacity(graph.nodes().len());
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         let is_fixed = graph.block(node).is_none_or(|block| block.is_fixed());
         if is_fixed || graph.knows_own_address(node) {

@@ -73,7 +73,7 @@ impl Closure {
         let mut search = Search {
             graph,
             edges: &edges,
-            pins: ti_vec![None; graph.nodes.len()],
+            pins: ti_vec![None; graph.nodes().len()],
             worklist: VecDeque::new(),
             roots: FxHashSet::default(),
             cuts: FxHashSet::default(),
@@ -82,7 +82,7 @@ impl Closure {
             parts: FxHashSet::default(),
         };
         search.pin_places();
-        if matches!(graph.world, World::Kernel(_)) {
+        if matches!(graph.world(), World::Kernel(_)) {
             search.pin_kernel()?;
         }
         Ok(Closure { pins: search.pins })
@@ -160,7 +160,7 @@ impl Search<'_> {
         for node in hand_written(graph) {
             self.pin(node, Reason::HandWritten, None);
         }
-        for root in &graph.roots {
+        for root in graph.roots() {
             let outside = matches!(
                 root.reason,
                 RootReason::LinkerScript
@@ -180,7 +180,7 @@ impl Search<'_> {
         let roots = Roots { graph: self.graph, edges: self.edges, variables: self.variables, functions };
         let functions = &roots.functions;
         let mut unmatched = Vec::new();
-        let machine = self.graph.machine;
+        let machine = self.graph.machine();
         self.stops = marks::stops(machine).flat_map(|stop| functions.named(stop.function)).collect();
         for mark in marks::marks(machine) {
             let found = roots.of(mark, &mut self.cuts);

@@ -72,7 +72,7 @@ pub fn partition(graph: &Graph, mut blocks: NodeSet, minimum: Option<u64>) -> Ve
         blocks.set(node, false);
     }
     loop {
-        let mut cuts = NodeSet::with_capacity(graph.nodes.len());
+        let mut cuts = NodeSet::with_capacity(graph.nodes().len());
         let mut regions = loop {
             let tree = Tree::of(graph, &uses, &mut blocks, &cuts);
             let more = tree.cuts(graph, &blocks);
@@ -125,7 +125,7 @@ struct Uses {
 
 impl Uses {
     fn of(graph: &Graph) -> Uses {
-        let count = graph.nodes.len();
+        let count = graph.nodes().len();
         let mut uses = Uses {
             edges: Vec::new(),
             taken: NodeSet::with_capacity(count),
@@ -133,7 +133,7 @@ impl Uses {
             rank: ti_vec![0; count],
             words: unwinding::words(graph),
         };
-        for (rank, node) in graph.sections.iter().flat_map(|section| &section.nodes).enumerate() {
+        for (rank, node) in graph.sections().iter().flat_map(|section| &section.nodes).enumerate() {
             uses.rank[*node] = rank as u32;
         }
         for id in graph.node_ids().filter(|&id| graph.node(id).live) {
@@ -146,7 +146,7 @@ impl Uses {
                 uses.add(graph, id, reference);
             }
         }
-        uses.taken.extend(graph.roots.iter().map(|root| root.node));
+        uses.taken.extend(graph.roots().iter().map(|root| root.node));
         uses.edges.sort_unstable_by_key(|&(from, to)| (to, from));
         uses
     }
@@ -249,7 +249,7 @@ impl Tree {
             let numbers: FxHashMap<NodeId, NodeIndex> =
                 blocks.iter().map(|node| (node, flow.add_node(node))).collect();
             let root = flow.add_node(NodeId::from(0));
-            let mut entered = NodeSet::with_capacity(graph.nodes.len());
+            let mut entered = NodeSet::with_capacity(graph.nodes().len());
             for (from, to) in &uses.edges {
                 let Some(&to) = numbers.get(to) else { continue };
                 match numbers.get(from) {

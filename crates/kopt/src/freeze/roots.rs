@@ -144,7 +144,7 @@ pub(super) fn callee_of(graph: &Graph, id: NodeId) -> Option<NodeId> {
 
 /// The hand-written code.
 pub(super) fn hand_written(graph: &Graph) -> impl Iterator<Item = NodeId> {
-    let opaque = graph.opaque.iter().filter(|opaque| opaque.reason == HAND_WRITTEN);
+    let opaque = graph.opaque().iter().filter(|opaque| opaque.reason == HAND_WRITTEN);
     opaque.map(|opaque| opaque.node).filter(|&node| graph.is_code(node))
 }
 
@@ -165,7 +165,7 @@ pub(super) struct Functions<'g> {
 impl<'g> Functions<'g> {
     pub(super) fn of(graph: &'g Graph) -> Functions<'g> {
         let mut by_name: FxHashMap<&str, Vec<NodeId>> = FxHashMap::default();
-        for symbol in &graph.symbols {
+        for symbol in graph.symbols() {
             let SymbolPlace::Node(node, _) = symbol.place else { continue };
             if graph.is_code(node) && graph.node(node).live {
                 let name = symbol.name.split('.').next().unwrap_or_default();

@@ -78,7 +78,7 @@ impl Selection {
             selection.by_region(graph, wanted, closure, &splitter, minimum);
             return selection;
         }
-        for section in &graph.sections {
+        for section in graph.sections() {
             if holds_frozen_code(graph, section) {
                 for function in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
                     selection.function(graph, wanted, closure, &splitter, function);
@@ -103,8 +103,8 @@ impl Selection {
         minimum: Option<u64>,
     ) {
         let mut functions = Vec::new();
-        let mut blocks = NodeSet::with_capacity(graph.nodes.len());
-        for section in graph.sections.iter().filter(|section| holds_frozen_code(graph, section)) {
+        let mut blocks = NodeSet::with_capacity(graph.nodes().len());
+        for section in graph.sections().iter().filter(|section| holds_frozen_code(graph, section)) {
             for nodes in section.nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
                 let all: Vec<NodeId> = nodes.iter().copied().filter(|&node| graph.node(node).live).collect();
                 // Data among instructions moves with them.
@@ -236,8 +236,8 @@ pub fn holds_frozen_code(graph: &Graph, section: &Section) -> bool {
     let flags = section.flags;
     flags & u64::from(SHF_EXECINSTR) != 0
         && section.group.is_none()
-        && graph.world.rule(&section.name, section.kind, flags) == Rule::Code
-        && layout::class(&graph.world, &section.name) == ".text"
+        && graph.world().rule(&section.name, section.kind, flags) == Rule::Code
+        && layout::class(graph.world(), &section.name) == ".text"
 }
 
 /// Whether data of a section may freeze: it is constant, and is found by reference only.
@@ -249,7 +249,7 @@ pub fn holds_frozen_data(graph: &Graph, section: &Section) -> bool {
         && section.kind == SHT_PROGBITS
         && section.group.is_none()
         && (&*section.name == ".rodata" || section.name.starts_with(".rodata."))
-        && graph.world.rule(&section.name, section.kind, flags) == Rule::Data
+        && graph.world().rule(&section.name, section.kind, flags) == Rule::Data
 }
 
 /// Whether code has a branch of short range to other code.

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 
 use goblin::elf::section_header::{SHF_MERGE, SHF_STRINGS};
-use kcfg::graph::{Graph, SymbolPlace, Target};
+use kcfg::graph::{Editor, Graph, SymbolPlace};
 use kcfg::index::NodeId;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -13,13 +13,13 @@ use crate::report::PassReport;
 /// nodes.
 pub fn merge(graph: &mut Graph, nodes: &[NodeId], report: &mut PassReport) -> Vec<NodeId> {
     // A string with a name may be compared by its address.
-    let named = graph.symbols.iter().filter_map(|symbol| match symbol.place {
+    let named = graph.symbols().iter().filter_map(|symbol| match symbol.place {
         SymbolPlace::Node(node, _) => Some(node),
         _ => None,
     });
-    let glued = graph.nodes.iter().filter_map(|node| node.glued_to);
+    let glued = graph.nodes().iter().filter_map(|node| node.glued_to);
     let apart: FxHashSet<NodeId> =
-        named.chain(glued).chain(graph.roots.iter().map(|root| root.node)).collect();
+        named.chain(glued).chain(graph.roots().iter().map(|root| root.node)).collect();
     let mut first: FxHashMap<(u64, u32, &[u8]), NodeId> = FxHashMap::default();
     let mut same: FxHashMap<NodeId, NodeId> = FxHashMap::default();
     let strings = u64::from(SHF_MERGE | SHF_STRINGS);
@@ -34,15 +34,9 @@ pub fn merge(graph: &mut Graph, nodes: &[NodeId], report: &mut PassReport) -> Ve
             Entry::Vacant(entry) => drop(entry.insert(node)),
         }
     }
-    for id in graph.node_ids() {
-        for reference in graph.refs_of_mut(id) {
-            if let Target::Node(to) = reference.target
-                && let Some(&kept) = same.get(&to)
-            {
-                reference.target = Target::Node(kept);
-            }
-        }
-    }
+    let mut editor = Editor::new(graph, "freeze");
+    same.iter().for_each(|(&node, &kept)| editor.merge(node, kept));
+    editor.finish();
     for &node in same.keys() {
         report.removed.remove(graph, node);
     }

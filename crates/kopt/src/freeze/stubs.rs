@@ -1,8 +1,7 @@
 //! Placement of regions in sections of their own, entered through stubs (Chanet et al. 2007, section 4.4).
 
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
-use kcfg::graph::{Block, Contents, Dest, Editor, Graph, NodeKind, Section, Target, Terminator};
-use kcfg::index::NodeId;
+use kcfg::graph::{Contents, Dest, Editor, Graph, Section, Target, Terminator};
 
 use super::sections::{PART, TEXT};
 use super::select::Selection;
@@ -39,18 +38,21 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
         let section = editor.add_section(Section { flags, ..Section::writable(&name, SHT_PROGBITS) });
         editor.place(&region.nodes, section);
     }
-    editor.finish();
     let frozen = selection.regions.iter().flat_map(|region| &region.nodes);
     for &node in stubs.iter().chain(frozen) {
-        if graph.block(node).is_none() {
-            continue;
+        let graph = editor.graph();
+        if graph.block(node).is_some() {
+            let unit = graph.isa().unit(graph.encoding(node));
+            editor.align(node, unit as u32);
         }
-        let unit = graph.isa().unit(graph.encoding(node));
-        graph.nodes[node].align = unit as u32;
     }
+    editor.finish();
+    // A region enters its own entry directly.
+    let mut editor = Editor::new(graph, "freeze");
     for (region, &stub) in selection.regions.iter().zip(&stubs) {
-        enter_directly(graph, &region.nodes, stub);
+        region.nodes.iter().for_each(|&node| editor.redirect_end(node, stub, region.nodes[0]));
     }
+    editor.finish();
     let parts = selection.parts.iter().map(|part| &part.ordinary);
     for nodes in parts.chain(selection.regions.iter().map(|region| &region.nodes)) {
         let inverted = invert_branches(graph, nodes, |node| nodes.contains(&node));
@@ -65,20 +67,4 @@ pub fn place(graph: &mut Graph, selection: &Selection, report: &mut PassReport) 
         })
         .collect();
     name_parts(graph, &named, PART);
-}
-
-/// Redirects the branches of a region to its own entry from the stub to the entry.
-fn enter_directly(graph: &mut Graph, nodes: &[NodeId], stub: NodeId) {
-    let entry = nodes[0];
-    for &node in nodes {
-        let NodeKind::Block(Block { end, .. }) = &mut graph.nodes[node].kind else { continue };
-        if let Terminator::Jump(to) | Terminator::Branch { taken: to, .. } = end
-            && to.target == Target::Node(stub)
-        {
-            to.target = Target::Node(entry);
-        }
-        if let Some(next) = end.next_mut().filter(|next| **next == stub) {
-            *next = entry;
-        }
-    }
 }

@@ -28,7 +28,7 @@ impl<'g> Variables<'g> {
     /// Finds the variables of a graph by their symbols.
     pub fn of(graph: &'g Graph) -> Variables<'g> {
         let mut by_node: FxHashMap<NodeId, Vec<Range<u32>>> = FxHashMap::default();
-        for symbol in graph.symbols.iter().filter(|symbol| symbol.kind == STT_OBJECT) {
+        for symbol in graph.symbols().iter().filter(|symbol| symbol.kind == STT_OBJECT) {
             if let SymbolPlace::Node(node, start) = symbol.place
                 && let Ok(size) = u32::try_from(symbol.size)
             {
@@ -93,7 +93,7 @@ impl<'g> Variables<'g> {
     /// Returns the variable that contains an offset in bytes. `None` where compilers reach several variables from the
     /// address of one.
     fn variable(&self, node: NodeId, at: i64) -> Option<Range<u32>> {
-        if self.graph.machine.target().has_section_anchors {
+        if self.graph.machine().target().has_section_anchors {
             return None;
         }
         let at = u32::try_from(at).ok()?;

@@ -21,7 +21,7 @@ pub struct Wanted {
 impl Wanted {
     /// Finds the nodes that a plan lists.
     pub fn find(graph: &Graph, frozen: &Frozen) -> Wanted {
-        let none = NodeSet::with_capacity(graph.nodes.len());
+        let none = NodeSet::with_capacity(graph.nodes().len());
         let mut wanted = Wanted { nodes: none.clone(), at_boot: none, unknown: Vec::new() };
         let names = CodeNames::of(graph);
         for code in &frozen.code {
@@ -36,7 +36,7 @@ impl Wanted {
         }
         let inputs = InputNames::of(graph);
         let listed: TiVec<InputId, Option<&FrozenData>> = graph
-            .inputs
+            .inputs()
             .keys()
             .map(|input| places.remove(&inputs.name(graph, input)).map(|place| &frozen.data[place]))
             .collect();
@@ -113,7 +113,7 @@ impl InputNames {
     /// Counts the sections of a graph.
     pub fn of(graph: &Graph) -> InputNames {
         let mut counts: FxHashMap<(&str, &str), u32> = FxHashMap::default();
-        let nth = graph.inputs.iter().map(|input| {
+        let nth = graph.inputs().iter().map(|input| {
             let count = counts.entry((&input.object, &input.name)).or_default();
             let nth = *count;
             *count += 1;
@@ -124,7 +124,7 @@ impl InputNames {
 
     /// Returns the object, the name, and the number among sections with both, of an input section given by its index.
     pub fn name<'g>(&self, graph: &'g Graph, input: InputId) -> (&'g str, &'g str, u32) {
-        let section = &graph.inputs[input];
+        let section = &graph.inputs()[input];
         (&section.object, &section.name, self.nth[input])
     }
 }

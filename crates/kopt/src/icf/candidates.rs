@@ -41,15 +41,15 @@ impl Candidate {
 pub fn find(graph: &Graph, edges: &Edges<'_>) -> Vec<Candidate> {
     let mut judge = Judge {
         graph,
-        excluded: FunctionSet::with_capacity(graph.functions.len()),
-        address_taken: FunctionSet::with_capacity(graph.functions.len()),
+        excluded: FunctionSet::with_capacity(graph.functions().len()),
+        address_taken: FunctionSet::with_capacity(graph.functions().len()),
     };
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
         judge.block(id, edges);
         judge.references(id);
     }
     judge.symbols_and_roots();
-    let functions = graph.functions.keys();
+    let functions = graph.functions().keys();
     functions.filter_map(|function| judge.candidate(function)).collect()
 }
 
@@ -132,7 +132,7 @@ impl Judge<'_> {
     /// meaning is not known.
     fn symbols_and_roots(&mut self) {
         let graph = self.graph;
-        for symbol in &graph.symbols {
+        for symbol in graph.symbols() {
             let SymbolPlace::Node(node, offset) = symbol.place else { continue };
             let Some(function) = graph.function_of(node) else { continue };
             let is_entry = offset == 0 && self.entry(function) == Some(node);
@@ -143,7 +143,7 @@ impl Judge<'_> {
                 self.excluded.insert(function);
             }
         }
-        for root in &graph.roots {
+        for root in graph.roots() {
             let Some(function) = graph.function_of(root.node) else { continue };
             if self.entry(function) == Some(root.node) {
                 self.address_taken.insert(function);
@@ -157,7 +157,7 @@ impl Judge<'_> {
         let graph = self.graph;
         let entry = self.entry(function).filter(|_| !self.excluded.contains(function))?;
         let section = graph.section_of(entry);
-        let class = layout::class(&graph.world, &section.name);
+        let class = layout::class(graph.world(), &section.name);
         let blocks = graph.function(function).blocks.iter().copied();
         let blocks: Vec<NodeId> = blocks.filter(|&block| graph.node(block).live).collect();
         let together = blocks.iter().all(|&block| graph.node(block).section == graph.node(entry).section);

@@ -95,13 +95,13 @@ impl Pass for Icf {
                 editor.jump_instead(folded.entry(), stays.entry());
             }
         }
+        for (entry, align) in aligns {
+            let kept = editor.graph().node(entry).align;
+            editor.align(entry, align.max(kept));
+        }
         editor.finish();
         for node in gone {
             report.removed.remove(graph, node);
-        }
-        for (entry, align) in aligns {
-            let kept = &mut graph.nodes[entry].align;
-            *kept = align.max(*kept);
         }
         report
     }

@@ -57,7 +57,7 @@ impl<'g> Reader<'g> {
             edges,
             places,
             unwinding: graph.unwind_entries().collect(),
-            kinds: graph.sections.iter().map(|section| kind(graph, section)).collect(),
+            kinds: graph.sections().iter().map(|section| kind(graph, section)).collect(),
         }
     }
 
@@ -102,7 +102,7 @@ impl<'g> Reader<'g> {
     fn constant(&self, id: NodeId) -> Option<Vec<u8>> {
         let graph = self.graph;
         let node = graph.node(id);
-        let section = &graph.sections[node.section];
+        let section = &graph.sections()[node.section];
         let is_literal = graph.is_among_code(id);
         let kind = match self.kinds[node.section] {
             _ if is_literal => Constant::Literal,
@@ -123,7 +123,7 @@ impl<'g> Reader<'g> {
 /// The kind of constants that a section holds, by its name and flags.
 fn kind(graph: &Graph, section: &Section) -> Option<Constant> {
     let is_merged = section.flags & u64::from(SHF_MERGE) != 0 && section.flags & u64::from(SHF_WRITE) == 0;
-    match graph.world.rule(&section.name, section.kind, section.flags) {
+    match graph.world().rule(&section.name, section.kind, section.flags) {
         _ if is_merged => Some(Constant::Merged),
         Rule::Replacement => Some(Constant::Replacement),
         _ => None,
@@ -136,7 +136,7 @@ fn clear(graph: &Graph, id: NodeId, reference: &Ref, field: &mut [u8]) {
     match (reference.class, reference.role) {
         (RelocClass::Literal, Role::Slot(_)) => field.fill(0),
         (RelocClass::Literal, _) => graph.isa().clear_literal(field, graph.encoding(id)),
-        _ if kelf::put_field(graph.machine, reference.r_type, field, 0).is_err() => field.fill(0),
+        _ if kelf::put_field(graph.machine(), reference.r_type, field, 0).is_err() => field.fill(0),
         _ => {}
     }
 }
@@ -301,7 +301,7 @@ impl Writer<'_, '_> {
         let graph = self.reader.graph;
         let own_name = match target {
             Target::Symbol(symbol) => {
-                let symbol = &graph.symbols[symbol];
+                let symbol = &graph.symbols()[symbol];
                 let is_placed = matches!(symbol.place, SymbolPlace::Node(..));
                 !is_placed || symbol.binding == STB_WEAK || symbol.kind == STT_GNU_IFUNC
             }
@@ -314,7 +314,7 @@ impl Writer<'_, '_> {
                 let addend = addend + i64::from(inside);
                 let piece = self.reader.places.get(&node).filter(|_| is_way).copied();
                 let table = self.tables.iter().position(|&table| {
-                    let table = &graph.tables[table];
+                    let table = &graph.tables()[table];
                     table.chunk == node && i64::from(table.range.start) == addend
                 });
                 if let Some((piece, block)) = piece {

@@ -31,17 +31,17 @@ pub fn find(graph: &Graph, units: &[Unit]) -> NodeSet {
         graph,
         edges: Edges::of(graph),
         uses: Uses::of(graph),
-        initialization: graph.sections.iter().map(|section| is_initialization(graph, section)).collect(),
-        replacements: graph.sections.iter().map(|section| is_replacement(graph, section)).collect(),
-        unit_of: ti_vec![None; graph.nodes.len()],
+        initialization: graph.sections().iter().map(|section| is_initialization(graph, section)).collect(),
+        replacements: graph.sections().iter().map(|section| is_replacement(graph, section)).collect(),
+        unit_of: ti_vec![None; graph.nodes().len()],
         units,
-        late: NodeSet::with_capacity(graph.nodes.len()),
+        late: NodeSet::with_capacity(graph.nodes().len()),
         worklist: Vec::new(),
     };
     for (number, unit) in units.iter().enumerate() {
         unit.nodes.iter().for_each(|&node| finder.unit_of[node] = Some(number));
     }
-    for root in &graph.roots {
+    for root in graph.roots() {
         finder.mark(root.node);
     }
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
@@ -142,12 +142,13 @@ impl Finder<'_> {
 /// Whether a section holds initialization code or data.
 fn is_initialization(graph: &Graph, section: &Section) -> bool {
     let name = &section.name;
-    is_table_of_boot(name) || [".init.text", ".init.data", ".init.rodata"].contains(&graph.world.class(name))
+    is_table_of_boot(name)
+        || [".init.text", ".init.data", ".init.rodata"].contains(&graph.world().class(name))
 }
 
 /// Whether a section holds code that is copied over other code.
 fn is_replacement(graph: &Graph, section: &Section) -> bool {
-    graph.world.rule(&section.name, section.kind, section.flags) == Rule::Replacement
+    graph.world().rule(&section.name, section.kind, section.flags) == Rule::Replacement
 }
 
 /// Whether a section is a table of functions that are called at boot: `do_initcalls()`, `obsolete_checksetup()` and

@@ -45,7 +45,7 @@ impl Pass for InitMotion {
 
     fn run(&self, graph: &mut Graph, _: &mut Context<'_>) -> PassReport {
         let mut report = PassReport::new(self.name());
-        if !frees_init_memory(&graph.world) {
+        if !frees_init_memory(graph.world()) {
             report.keep("all code and data", "the program has no memory that is freed after initialization");
             return report;
         }

@@ -45,7 +45,7 @@ pub fn all(graph: &Graph) -> Vec<Unit> {
     let glued = glued(graph);
     let is_fixed_in_place = |&node: &NodeId| glued.contains(node);
     let places: TiVec<SectionId, Option<Place>> =
-        graph.sections.iter().map(|section| place(graph, section)).collect();
+        graph.sections().iter().map(|section| place(graph, section)).collect();
     let place = |node: NodeId| places[graph.node(node).section];
     let mut units = Vec::new();
     for mut nodes in graph.owned() {
@@ -84,9 +84,9 @@ pub fn only_needed_early<'u>(graph: &Graph, units: &'u [Unit], late: &NodeSet) -
 /// The destination of the content of a section; `None` if it is not moved.
 fn place(graph: &Graph, section: &Section) -> Option<Place> {
     let has = |flag: u32| section.flags & u64::from(flag) != 0;
-    let rule = graph.world.rule(&section.name, section.kind, section.flags);
-    let name = graph.world.output_name(&section.name);
-    let is_text = layout::class(&graph.world, &section.name) == ".text";
+    let rule = graph.world().rule(&section.name, section.kind, section.flags);
+    let name = graph.world().output_name(&section.name);
+    let is_text = layout::class(graph.world(), &section.name) == ".text";
     match rule {
         _ if section.group.is_some() || has(SHF_TLS) => None,
         Rule::Data if has(SHF_MERGE) && has(SHF_STRINGS) && name.starts_with(".rodata.str") => {

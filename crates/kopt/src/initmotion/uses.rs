@@ -206,7 +206,7 @@ impl<'g> Uses<'g> {
     fn forgets(&self, id: NodeId) -> bool {
         let object = |node: NodeId| {
             let origin = self.graph.node(node).origin()?;
-            Some(self.graph.inputs[origin.section].object_index)
+            Some(self.graph.inputs()[origin.section].object_index)
         };
         let callee = self.callee(id).filter(|callee| self.forgetful.contains(callee));
         let objects = callee.and_then(|callee| Some((object(callee)?, object(id)?)));
@@ -242,7 +242,7 @@ impl<'g> Uses<'g> {
 
 /// The functions with these names.
 fn named(graph: &Graph, names: &[&str]) -> FxHashSet<NodeId> {
-    let global = graph.symbols.iter().filter(|symbol| symbol.binding != STB_LOCAL);
+    let global = graph.symbols().iter().filter(|symbol| symbol.binding != STB_LOCAL);
     let found = global.filter(|symbol| names.contains(&symbol.name.as_str()));
     let places = found.filter_map(|symbol| match symbol.place {
         SymbolPlace::Node(node, 0) => Some(node),

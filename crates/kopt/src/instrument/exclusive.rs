@@ -15,9 +15,9 @@ use typed_index_collections::ti_vec;
 pub(crate) fn entered_between(graph: &Graph) -> NodeSet {
     let blocks: Vec<NodeId> =
         graph.node_ids().filter(|&id| graph.node(id).live && graph.block(id).is_some()).collect();
-    let mut next: NodeMap<Vec<NodeId>> = ti_vec![Vec::new(); graph.nodes.len()];
-    let mut before: NodeMap<Vec<NodeId>> = ti_vec![Vec::new(); graph.nodes.len()];
-    let mut accesses: NodeMap<Vec<Exclusive>> = ti_vec![Vec::new(); graph.nodes.len()];
+    let mut next: NodeMap<Vec<NodeId>> = ti_vec![Vec::new(); graph.nodes().len()];
+    let mut before: NodeMap<Vec<NodeId>> = ti_vec![Vec::new(); graph.nodes().len()];
+    let mut accesses: NodeMap<Vec<Exclusive>> = ti_vec![Vec::new(); graph.nodes().len()];
     for &id in &blocks {
         accesses[id] = accesses_of(graph, id);
         let Some(block) = graph.block(id) else { continue };
@@ -36,7 +36,7 @@ pub(crate) fn entered_between(graph: &Graph) -> NodeSet {
     };
     // Propagates a property to neighbours in one direction until nothing changes.
     let spread = |from: &NodeMap<Vec<NodeId>>, passes: &dyn Fn(NodeId, bool) -> bool| {
-        let mut reached = NodeSet::with_capacity(graph.nodes.len());
+        let mut reached = NodeSet::with_capacity(graph.nodes().len());
         let mut pending: Vec<NodeId> = blocks.iter().copied().filter(|&id| passes(id, false)).collect();
         while let Some(id) = pending.pop() {
             for &to in &from[id] {

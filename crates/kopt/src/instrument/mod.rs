@@ -59,11 +59,11 @@ impl Pass for Instrument {
         let mut report = PassReport::new(self.name());
         let early = early_code(graph);
         let blocks = blocks_to_count(graph, &early, &mut report);
-        for opaque in graph.opaque.iter().filter(|opaque| graph.node(opaque.node).live) {
+        for opaque in graph.opaque().iter().filter(|opaque| graph.node(opaque.node).live) {
             report.keep(&opaque.name, format!("not instrumented: {}", opaque.reason));
         }
         for function in early.iter() {
-            report.keep(&graph.functions[function].name, "not instrumented: runs before paging is on");
+            report.keep(&graph.functions()[function].name, "not instrumented: runs before paging is on");
         }
         if blocks.is_empty() {
             return report;
@@ -89,8 +89,8 @@ impl Pass for Instrument {
             }
             editor.prepend(node, store);
         }
+        editor.set_counters(Counters { symbol: symbols[0], blocks });
         editor.finish();
-        graph.counters = Some(Counters { symbol: symbols[0], blocks });
         report
     }
 }
@@ -129,11 +129,11 @@ fn blocks_to_count(graph: &Graph, early: &FunctionSet, report: &mut PassReport) 
 
 /// The machine and, for ARM, the lowest architecture of the objects.
 fn processor(graph: &Graph) -> String {
-    match &graph.attributes {
+    match graph.attributes() {
         Some(attributes) => {
-            format!("{} of architecture {} (Tag_CPU_arch)", graph.machine, attributes.architecture)
+            format!("{} of architecture {} (Tag_CPU_arch)", graph.machine(), attributes.architecture)
         }
-        None => graph.machine.to_string(),
+        None => graph.machine().to_string(),
     }
 }
 
@@ -147,7 +147,7 @@ fn free_registers(graph: &Graph, blocks: &[NodeId]) -> Vec<u64> {
 
 /// The blocks between a jump and the table that is glued to them. The jump finds its table by distance.
 pub(crate) fn in_front_of_tables(graph: &Graph) -> NodeSet {
-    let mut all = NodeSet::with_capacity(graph.nodes.len());
+    let mut all = NodeSet::with_capacity(graph.nodes().len());
     for node in graph.node_ids().filter(|&node| graph.chunk(node).is_some_and(|chunk| !chunk.code)) {
         let block = graph.node(node).glued_to.filter(|&block| graph.block(block).is_some());
         all.extend(block.filter(|&block| graph.node(block).glued_to.is_some()));
@@ -159,7 +159,7 @@ pub(crate) fn in_front_of_tables(graph: &Graph) -> NodeSet {
 pub(crate) fn position_independent(graph: &Graph) -> FunctionSet {
     let blocks = graph.node_ids().filter(|&node| graph.knows_own_address(node));
     let functions = blocks.filter_map(|node| graph.block(node).map(|block| block.function));
-    let mut all = FunctionSet::with_capacity(graph.functions.len());
+    let mut all = FunctionSet::with_capacity(graph.functions().len());
     all.extend(functions);
     all
 }
@@ -167,8 +167,8 @@ pub(crate) fn position_independent(graph: &Graph) -> FunctionSet {
 /// The functions with a symbol in the output, as a set of bits: only these can be reported to have run. A weak definition
 /// that another one overrides has none.
 fn named_functions(graph: &Graph) -> FunctionSet {
-    let mut named = FunctionSet::with_capacity(graph.functions.len());
-    for symbol in graph.symbols.iter().filter(|symbol| !symbol.overridden) {
+    let mut named = FunctionSet::with_capacity(graph.functions().len());
+    for symbol in graph.symbols().iter().filter(|symbol| !symbol.overridden) {
         let SymbolPlace::Node(node, 0) = symbol.place else { continue };
         let function = graph.function_of(node).filter(|&id| graph.function(id).entry() == node);
         named.extend(function);
@@ -180,13 +180,13 @@ fn named_functions(graph: &Graph) -> FunctionSet {
 /// boot sections, other than through a pointer.
 pub(crate) fn early_code(graph: &Graph) -> FunctionSet {
     let edges = Edges::of(graph);
-    let mut early = FunctionSet::with_capacity(graph.functions.len());
+    let mut early = FunctionSet::with_capacity(graph.functions().len());
     let is_boot = |&node: &NodeId| {
         let code = graph.chunk(node).is_some_and(|chunk| chunk.code);
         code && BOOT_SECTIONS.contains(&&*graph.section_of(node).name)
     };
     let mut worklist: Vec<NodeId> = graph.node_ids().filter(is_boot).collect();
-    let mut chunks = NodeSet::with_capacity(graph.nodes.len());
+    let mut chunks = NodeSet::with_capacity(graph.nodes().len());
     while let Some(node) = worklist.pop() {
         let mut enter = |to: NodeId| match &graph.node(to).kind {
             NodeKind::Block(block) if !early.put(block.function) => {

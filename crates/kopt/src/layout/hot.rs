@@ -23,7 +23,7 @@ impl<'o> Hot<'o> {
     /// Finds the functions of an order in a graph.
     pub fn find(graph: &Graph, order: &'o Order) -> Hot<'o> {
         let names = CodeNames::of(graph);
-        let mut hot = Hot { ranks: ti_vec![COLD; graph.nodes.len()], unknown: Vec::new() };
+        let mut hot = Hot { ranks: ti_vec![COLD; graph.nodes().len()], unknown: Vec::new() };
         for (rank, function) in order.functions.iter().enumerate() {
             match names.find(&function.function) {
                 Some(named) => hot.mark(graph, function, rank as u32, named.node, named.offset),

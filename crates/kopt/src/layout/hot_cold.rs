@@ -47,7 +47,7 @@ impl HotCold {
         let mut code = HotCold::default();
         let near = near::sides(graph, sections);
         for section in sections {
-            let nodes = &graph.sections[*section].nodes;
+            let nodes = &graph.sections()[*section].nodes;
             for function in nodes.chunk_by(|&one, &other| move_together(graph, one, other)) {
                 if let Some(side) = function.iter().find_map(|node| near.get(node)) {
                     match side {

@@ -1,6 +1,6 @@
 //! Inverting conditional branches so that hot code falls through.
 
-use kcfg::graph::{Dest, Graph, NodeKind, Target, Terminator};
+use kcfg::graph::{Dest, Editor, Graph, Target, Terminator};
 use kcfg::index::NodeId;
 
 /// Inverts the conditional branches of blocks that will be placed in this order, in two cases: the target of the branch
@@ -9,10 +9,12 @@ use kcfg::index::NodeId;
 pub(crate) fn invert_branches(graph: &mut Graph, order: &[NodeId], is_hot: impl Fn(NodeId) -> bool) -> u64 {
     let isa = graph.isa();
     let live: Vec<NodeId> = order.iter().copied().filter(|&node| graph.node(node).live).collect();
+    let mut editor = Editor::new(graph, "layout");
     let mut inverted = 0;
     for (i, &node) in live.iter().enumerate() {
+        let graph = editor.graph();
         let behind = live.get(i + 1).copied();
-        let NodeKind::Block(block) = &graph.node(node).kind else { continue };
+        let Some(block) = graph.block(node) else { continue };
         let Terminator::Branch { branch, taken, next } = block.end else { continue };
         let Some(target) = own_block(graph, node, &taken) else { continue };
         let straight = Some(target) == behind;
@@ -21,11 +23,11 @@ pub(crate) fn invert_branches(graph: &mut Graph, order: &[NodeId], is_hot: impl 
             continue;
         }
         let Some(inverse) = isa.inverse(branch) else { continue };
-        let NodeKind::Block(block) = &mut graph.nodes[node].kind else { continue };
         let taken = Dest { target: Target::Node(next), offset: 0 };
-        block.end = Terminator::Branch { branch: inverse, taken, next: target };
+        editor.end_block(node, Terminator::Branch { branch: inverse, taken, next: target });
         inverted += 1;
     }
+    editor.finish();
     inverted
 }
 

@@ -23,7 +23,7 @@ pub(crate) mod split;
 use goblin::elf::section_header::SHF_EXECINSTR;
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
 use indexmap::IndexMap;
-use kcfg::graph::{Editor, Graph, Section, Symbol, SymbolPlace};
+use kcfg::graph::{Editor, Graph, Symbol, SymbolPlace};
 use kcfg::index::{NodeId, SectionId};
 use kcfg::special::{Rule, World};
 
@@ -76,17 +76,15 @@ impl Pass for Layout {
             for whole in &code.whole {
                 report.keep(graph.name_of(whole.node), whole.why);
             }
-            let hot_last = is_hot_last(&graph.sections[named].name);
+            let hot_last = is_hot_last(&graph.sections()[named].name);
             let nodes = code.order(hot_last);
-            if let Some(first) = code.first_hot().filter(|_| hot_last) {
-                graph.nodes[first].align = PAGE_SIZE;
-            }
+            let on_page = code.first_hot().filter(|_| hot_last);
             report.count(
                 "branches inverted",
                 invert::invert_branches(graph, &nodes, |node| hot.rank(node).is_some()),
             );
             cold_parts.extend(code.cold_parts);
-            merge(graph, &sections, named, &nodes);
+            merge(graph, sections[0], named, &nodes, on_page);
         }
         report.count("functions split", cold_parts.len() as u64);
         name_parts(graph, &cold_parts, "cold");
@@ -94,15 +92,13 @@ impl Pass for Layout {
     }
 }
 
-/// Merges sections into the first of them, with the attributes of `named` and all nodes in a new order.
-fn merge(graph: &mut Graph, sections: &[SectionId], named: SectionId, nodes: &[NodeId]) {
-    let first = sections[0];
-    let attributes = Section { nodes: Vec::new(), ..graph.sections[named].clone() };
+/// Moves the nodes of a class to one section, in a new order, with the attributes of `named`. Aligns one node to a page.
+fn merge(graph: &mut Graph, to: SectionId, named: SectionId, nodes: &[NodeId], on_page: Option<NodeId>) {
     let mut editor = Editor::new(graph, "layout");
-    editor.place(nodes, first);
+    on_page.into_iter().for_each(|node| editor.align(node, PAGE_SIZE));
+    editor.place(nodes, to);
+    editor.set_attributes(to, named);
     editor.finish();
-    let merged = &mut graph.sections[first];
-    *merged = Section { nodes: std::mem::take(&mut merged.nodes), ..attributes };
 }
 
 /// Sections of code that may be mixed.
@@ -115,18 +111,18 @@ struct Class {
 /// Returns the classes. Sections of a COMDAT group belong to none; classes with only hand-written code are left out.
 fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     let mut classes: IndexMap<&str, Vec<SectionId>> = IndexMap::new();
-    for (id, section) in graph.sections.iter_enumerated() {
+    for (id, section) in graph.sections().iter_enumerated() {
         let is_code = section.flags & u64::from(SHF_EXECINSTR) != 0
-            && graph.world.rule(&section.name, section.kind, section.flags) == Rule::Code;
+            && graph.world().rule(&section.name, section.kind, section.flags) == Rule::Code;
         if is_code && section.group.is_none() {
-            classes.entry(class(&graph.world, &section.name)).or_default().push(id);
+            classes.entry(class(graph.world(), &section.name)).or_default().push(id);
         }
     }
     classes.into_iter().filter_map(|(class, sections)| {
-        let has_name = |id: &&SectionId| graph.world.output_name(&graph.sections[**id].name) == class;
+        let has_name = |id: &&SectionId| graph.world().output_name(&graph.sections()[**id].name) == class;
         let named = *sections.iter().find(has_name).or(sections.first())?;
         let compiled =
-            |id: &SectionId| graph.sections[*id].nodes.iter().any(|&node| graph.block(node).is_some());
+            |id: &SectionId| graph.sections()[*id].nodes.iter().any(|&node| graph.block(node).is_some());
         sections.iter().any(compiled).then_some(Class { named, sections })
     })
 }
@@ -153,9 +149,11 @@ fn is_hot_last(class: &str) -> bool {
 /// Gives each moved part of a function a symbol for backtraces and profilers: the name of the function, a dot and a
 /// suffix.
 pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
+    let mut editor = Editor::new(graph, "layout");
     for part in parts {
-        graph.symbols.push(Symbol {
-            name: format!("{}.{suffix}", graph.functions[part.function].name),
+        let graph = editor.graph();
+        let symbol = Symbol {
+            name: format!("{}.{suffix}", graph.function(part.function).name),
             file: None,
             binding: STB_LOCAL,
             kind: STT_FUNC,
@@ -164,8 +162,10 @@ pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
             thumb: graph.encoding(part.first) == kisa::Encoding::Thumb,
             place: SymbolPlace::Node(part.first, 0),
             overridden: false,
-        });
+        };
+        editor.add_symbol(symbol);
     }
+    editor.finish();
 }
 
 #[cfg(test)]

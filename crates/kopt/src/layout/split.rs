@@ -48,7 +48,7 @@ pub struct ColdPart {
 impl Splitter {
     /// Finds the static keys of the short form.
     pub fn new(graph: &Graph, granularity: Granularity) -> Splitter {
-        let mut short_keys = NodeSet::with_capacity(graph.nodes.len());
+        let mut short_keys = NodeSet::with_capacity(graph.nodes().len());
         for id in graph.node_ids() {
             let is_key = |chunk: &kcfg::graph::Chunk| chunk.life == Life::Site(TableKind::StaticKey);
             if !graph.chunk(id).is_some_and(is_key) {

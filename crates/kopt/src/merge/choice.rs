@@ -108,7 +108,7 @@ struct Prices {
 impl Prices {
     fn of(graph: &Graph, twins: &[(NodeId, NodeId)]) -> Prices {
         let isa = graph.isa();
-        let mut may_go = NodeSet::with_capacity(graph.nodes.len());
+        let mut may_go = NodeSet::with_capacity(graph.nodes().len());
         may_go.extend(twins.iter().map(|&(block, _)| block));
         let longest = |branch| u32::from(isa.longest_form(branch).len);
         let mut prices = Prices { into: FxHashMap::default(), out: FxHashMap::default() };

@@ -35,7 +35,7 @@ impl Use {
 impl<'g> Link<'g> {
     /// Computes the liveness in a graph.
     pub(super) fn of(graph: &'g Graph) -> Link<'g> {
-        let before = NodeSet::with_capacity(graph.nodes.len());
+        let before = NodeSet::with_capacity(graph.nodes().len());
         let mut link = Link { graph, register: graph.isa().convention().link_register, before };
         if let Some(register) = link.register {
             link.solve(register);
@@ -74,8 +74,8 @@ impl<'g> Link<'g> {
             })
         };
         let whole: Vec<Option<Use>> = blocks.par_iter().map(whole).collect();
-        let mut number = ti_vec![usize::MAX; graph.nodes.len()];
-        let mut from: NodeMap<Vec<usize>> = ti_vec![Vec::new(); graph.nodes.len()];
+        let mut number = ti_vec![usize::MAX; graph.nodes().len()];
+        let mut from: NodeMap<Vec<usize>> = ti_vec![Vec::new(); graph.nodes().len()];
         for (i, &block) in blocks.iter().enumerate() {
             number[block] = i;
             if let Some(own) = graph.block(block) {

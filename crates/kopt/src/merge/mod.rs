@@ -108,7 +108,7 @@ fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     let whole: Vec<NodeId> = blocks.iter().copied().filter(|block| !uses.named.contains(*block)).collect();
     let pieces: Vec<&[NodeId]> = whole.iter().map(std::slice::from_ref).collect();
     let partition = Partition::of(graph, &edges, &pieces);
-    let mut shared = NodeSet::with_capacity(graph.nodes.len());
+    let mut shared = NodeSet::with_capacity(graph.nodes().len());
     let mut classes: Vec<Vec<End>> = Vec::new();
     // Blocks with a jump table are compared whole.
     let is_switch =

@@ -20,7 +20,7 @@ pub(super) fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
     let may_move = |&id: &NodeId| {
         let Some(block) = graph.block(id).filter(|_| graph.node(id).live) else { return false };
         let section = graph.section_of(id);
-        layout::class(&graph.world, &section.name) == ".text"
+        layout::class(graph.world(), &section.name) == ".text"
             && section.group.is_none()
             && !block.is_fixed()
             && !graph.is_outlined(id)
@@ -34,7 +34,7 @@ pub(super) fn movable(graph: &Graph, edges: &Edges<'_>) -> Vec<NodeId> {
 /// The functions in a list of functions (`_kprobe_blacklist`), as a set of bits. To the kernel, such an entry covers
 /// the code from the entry of the function to the next symbol. A block that moves elsewhere would no longer be listed.
 fn listed(graph: &Graph) -> FunctionSet {
-    let mut listed = FunctionSet::with_capacity(graph.functions.len());
+    let mut listed = FunctionSet::with_capacity(graph.functions().len());
     for entry in graph.node_ids().filter(|&id| graph.node(id).live) {
         if graph.chunk(entry).is_some_and(|chunk| chunk.life == Life::Site(TableKind::FunctionList)) {
             let site = graph.site(entry).and_then(|site| graph.resolve_node(site.target));
@@ -57,9 +57,9 @@ pub(super) struct Uses {
 
 impl Uses {
     pub(super) fn of(graph: &Graph) -> Uses {
-        let mut named = NodeSet::with_capacity(graph.nodes.len());
-        let mut inside = NodeSet::with_capacity(graph.nodes.len());
-        for function in &graph.functions {
+        let mut named = NodeSet::with_capacity(graph.nodes().len());
+        let mut inside = NodeSet::with_capacity(graph.nodes().len());
+        for function in graph.functions() {
             let blocks = function.blocks.iter();
             named.extend(blocks.copied().find(|&block| graph.node(block).live));
         }
@@ -85,13 +85,13 @@ impl Uses {
                 }
             }
         }
-        for symbol in &graph.symbols {
+        for symbol in graph.symbols() {
             if let SymbolPlace::Node(node, offset) = symbol.place {
                 named.insert(node);
                 inside.set(node, offset > 0 || inside.contains(node));
             }
         }
-        let roots = graph.roots.iter().map(|root| root.node);
+        let roots = graph.roots().iter().map(|root| root.node);
         named.extend(roots.clone());
         inside.extend(roots);
         Uses { named, inside }

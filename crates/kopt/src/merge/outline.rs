@@ -69,11 +69,11 @@ fn why_not(graph: &Graph, unwinding: Unwinding) -> Option<&'static str> {
         return Some("no unwind entry describes a function that saves nothing");
     }
     graph.isa().convention().link_register?;
-    if graph.attributes.as_ref().is_none_or(|attributes| attributes.architecture < V4T) {
+    if graph.attributes().is_none_or(|attributes| attributes.architecture < V4T) {
         return Some("the processor may not support `bx`, the return of outlined functions");
     }
     let code = graph.node_ids().map(|id| graph.node(id)).filter(|node| node.live);
-    let is_code = |node: &&Node| graph.sections[node.section].flags & u64::from(SHF_EXECINSTR) != 0;
+    let is_code = |node: &&Node| graph.sections()[node.section].flags & u64::from(SHF_EXECINSTR) != 0;
     let size: u64 = code.filter(is_code).map(|node| u64::from(node.size)).sum();
     (size > NEAR).then_some("calls may be out of range, and the linker's veneers change a register")
 }
@@ -154,7 +154,7 @@ impl Text {
     /// The text of the cold blocks in an encoding.
     fn of(graph: &Graph, encoding: Encoding, is_cold: impl Fn(NodeId) -> bool) -> Text {
         let mut text = Text::default();
-        if !graph.functions.iter().any(|function| function.encoding == encoding) {
+        if !graph.functions().iter().any(|function| function.encoding == encoding) {
             return text;
         }
         let (edges, uses, link) = (Edges::of(graph), Uses::of(graph), Link::of(graph));
@@ -241,7 +241,7 @@ fn is_alike(graph: &Graph, block: NodeId, callee: &Ref) -> bool {
     let is_thumb = graph.encoding(block) == Encoding::Thumb;
     match (callee.target, graph.resolve_node(callee.target)) {
         (_, Some(to)) if graph.block(to).is_some() => graph.encoding(to) == graph.encoding(block),
-        (Target::Symbol(symbol), Some(_)) => graph.symbols[symbol].thumb == is_thumb,
+        (Target::Symbol(symbol), Some(_)) => graph.symbols()[symbol].thumb == is_thumb,
         _ => false,
     }
 }

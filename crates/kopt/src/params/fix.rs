@@ -68,7 +68,7 @@ fn node(graph: &Graph, what: &FixedVariable) -> Result<NodeId, String> {
                 None => symbol.binding != STB_LOCAL,
             }
     };
-    let mut symbols = graph.symbols.iter().filter(is_meant);
+    let mut symbols = graph.symbols().iter().filter(is_meant);
     let (Some(symbol), None) = (symbols.next(), symbols.next()) else {
         return Err("the program does not define exactly one such symbol".to_owned());
     };

@@ -77,7 +77,7 @@ impl Pass for Params {
                 added.push(records::removed(parameter));
             }
         }
-        graph.roots.retain(|root| !gone.contains(&root.node));
+        graph.retain_roots(|_, root| !gone.contains(&root.node));
         added.extend(fixed.iter().filter_map(|fixed| records::fixed(fixed.what)));
         records::write(graph, added);
         report

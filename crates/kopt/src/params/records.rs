@@ -52,7 +52,7 @@ pub fn fixed(variable: &FixedVariable) -> Option<Record> {
 /// Whether the program has the check, and this pass can write its records: the symbol is undefined, or this pass
 /// defined it earlier.
 pub fn can_be_written(graph: &Graph) -> bool {
-    symbol(graph).is_some_and(|symbol| match graph.symbols[symbol].place {
+    symbol(graph).is_some_and(|symbol| match graph.symbols()[symbol].place {
         SymbolPlace::Undefined => true,
         SymbolPlace::Node(node, _) => graph.node(node).provenance == Provenance::Made(PASS),
         SymbolPlace::Common(_) | SymbolPlace::Absolute(_) => false,
@@ -62,7 +62,7 @@ pub fn can_be_written(graph: &Graph) -> bool {
 /// Appends records to the existing ones.
 pub fn write(graph: &mut Graph, added: Vec<Record>) {
     let Some(symbol) = symbol(graph) else { return };
-    let old = match graph.symbols[symbol].place {
+    let old = match graph.symbols()[symbol].place {
         SymbolPlace::Node(node, _) => Some(node),
         _ => None,
     };
@@ -82,11 +82,9 @@ pub fn write(graph: &mut Graph, added: Vec<Record>) {
     let node = editor.add_data(section, Contents { bytes, refs: Vec::new() }, 1);
     editor.define_symbol(symbol, node, STT_OBJECT, size);
     editor.finish();
-    if let Some(old) = old {
-        graph.nodes[old].live = false;
-    }
+    old.into_iter().for_each(|old| graph.remove(old));
 }
 
 fn symbol(graph: &Graph) -> Option<SymbolId> {
-    graph.symbols.position(|symbol| symbol.name == CHECK_SYMBOL)
+    graph.symbols().position(|symbol| symbol.name == CHECK_SYMBOL)
 }

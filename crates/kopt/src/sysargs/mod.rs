@@ -72,11 +72,11 @@ impl Pass for SysArgs {
         let (plan, options) = (context.plan, context.options);
         let mut report = PassReport::new(self.name());
         let all = "every operation of system calls";
-        let Some(convention) = Convention::of(graph.machine) else {
+        let Some(convention) = Convention::of(graph.machine()) else {
             report.keep(all, "the handlers of this machine are not supported");
             return report;
         };
-        let abi = graph.machine.target().programs.abi;
+        let abi = graph.machine().target().programs.abi;
         let handlers = all_calls(plan, abi, options).and_then(|calls| {
             let mut numbers: Vec<u32> = calls.calls.iter().map(|call| call.nr).collect();
             numbers.extend(implicit_calls(abi).iter().map(|call| call.nr));
@@ -190,7 +190,7 @@ fn may_be_guarded(graph: &Graph, handlers: &Handlers, entry: NodeId) -> Result<(
 
 /// The guarded handlers of a program, and the places that their guards check.
 pub(crate) fn guards(graph: &Graph, program: &GraphProgram<'_>) -> Guards {
-    let guard = Convention::of(graph.machine).and_then(|convention| convention.guard(graph.isa()));
+    let guard = Convention::of(graph.machine()).and_then(|convention| convention.guard(graph.isa()));
     let Some(guard) = guard else { return Guards::default() };
     let functions = (0..program.functions()).map(FunctionIndex::from);
     let is_guarded = |&function: &FunctionIndex| {

@@ -11,7 +11,7 @@ if a branch goes to it (clang: `ja sys_ni_syscall`).
 - If only unused numbers reach a leaf, and their paths have no such edge, the leaf calls `sys_ni_syscall` instead.
 */
 
-use kcfg::graph::{Dest, Graph, NodeKind, Role, Target, Terminator};
+use kcfg::graph::{Block, Dest, Editor, Graph, Role, Target, Terminator};
 use kcfg::index::{NodeId, TableId};
 use kcfg::instructions::Instruction;
 use kflow::values::{Names, Site, State, ValueSet};
@@ -68,6 +68,7 @@ pub(super) fn redirect_unused(
 
     let mut outcome = Outcome { redirected: 0, stuck: Vec::new() };
     let mut redirected: FxHashSet<Edge> = FxHashSet::default();
+    let mut editor = Editor::new(graph, "syscalls");
     for (nr, walk) in walks.iter().enumerate() {
         let is_refused = walk.leaf == default.leaf
             || refusal.as_ref().is_some_and(|(to, _)| walk.leaf == Leaf::Block(*to));
@@ -78,16 +79,16 @@ pub(super) fn redirect_unused(
             let is_cut = |users: &Users| !users.used && same_state(users, state);
             Some((walk.steps.iter().find(|step| is_cut(&edges[&step.edge]))?.edge, *to))
         });
-        match (cut, walk.leaf, handler(graph, walk.leaf)) {
+        match (cut, walk.leaf, handler(editor.graph(), walk.leaf)) {
             (Some((edge, to)), ..) => {
                 if redirected.insert(edge) {
-                    redirect(graph, edge, to);
+                    redirect(&mut editor, edge, to);
                     outcome.redirected += 1;
                 }
             }
             (None, Leaf::Block(leaf), Some(to)) if !leaves[&walk.leaf] => {
                 if to != ni {
-                    set_handler(graph, leaf, ni);
+                    set_handler(&mut editor, leaf, ni);
                     outcome.redirected += 1;
                 }
             }
@@ -95,6 +96,7 @@ pub(super) fn redirect_unused(
             _ => outcome.stuck.push(nr as u32),
         }
     }
+    editor.finish();
     Ok(outcome)
 }
 
@@ -155,7 +157,7 @@ struct Walk {
 
 fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> Walk {
     let isa = graph.isa();
-    let mut names = Names::new(graph.machine.word_size(), isa.registers(), isa.convention().stack_pointer);
+    let mut names = Names::new(graph.machine().word_size(), isa.registers(), isa.convention().stack_pointer);
     let mut state = State::begin(&mut names, true);
     if let Some(&number) = isa.convention().arguments.get(1) {
         state.set_register(number, ValueSet::number(nr.into()));
@@ -270,31 +272,32 @@ fn handler(graph: &Graph, leaf: Leaf) -> Option<Target> {
     }
 }
 
-fn set_handler(graph: &mut Graph, leaf: NodeId, handler: Target) {
-    let NodeKind::Block(block) = &mut graph.nodes[leaf].kind else { return };
-    if let Terminator::Jump(dest) = &mut block.end {
-        *dest = Dest { target: handler, offset: 0 };
+fn set_handler(editor: &mut Editor<'_>, leaf: NodeId, handler: Target) {
+    if let Some(Block { end: Terminator::Jump(_), .. }) = editor.graph().block(leaf) {
+        editor.end_block(leaf, Terminator::Jump(Dest { target: handler, offset: 0 }));
     }
-    let callee = graph.refs_of_mut(leaf).iter_mut().find(|reference| reference.role == Role::Callee);
-    if let Some(callee) = callee {
-        callee.target = handler;
+    let refs = editor.graph().refs_of(leaf);
+    if let Some(callee) = refs.iter().position(|reference| reference.role == Role::Callee) {
+        let addend = refs[callee].addend;
+        editor.redirect(leaf, callee, handler, addend);
     }
 }
 
-fn redirect(graph: &mut Graph, edge: Edge, to: NodeId) {
-    let NodeKind::Block(block) = &mut graph.nodes[edge.from].kind else { return };
-    let dest = Dest { target: Target::Node(to), offset: 0 };
-    match (&mut block.end, edge.successor) {
+fn redirect(editor: &mut Editor<'_>, edge: Edge, to: NodeId) {
+    let Some(Block { end, .. }) = editor.graph().block(edge.from) else { return };
+    let (mut end, dest) = (end.clone(), Dest { target: Target::Node(to), offset: 0 });
+    match (&mut end, edge.successor) {
         (Terminator::Branch { taken, .. }, Successor::Taken) => *taken = dest,
         (
             Terminator::Branch { next, .. } | Terminator::FallThrough(next),
             Successor::Next | Successor::Only,
         ) => *next = to,
         (Terminator::Jump(target), Successor::Only) => *target = dest,
-        (Terminator::Switch(table), Successor::Slot(slot)) => {
-            let table = *table;
-            graph.slots_mut(table)[slot as usize].target = Target::Node(to);
+        (&mut Terminator::Switch(table), Successor::Slot(slot)) => {
+            let addend = editor.graph().slots(table)[slot as usize].addend;
+            editor.redirect_slot(table, slot as usize, dest.target, addend);
         }
         _ => unreachable!("a path takes edges that exist"),
     }
+    editor.end_block(edge.from, end);
 }

@@ -51,9 +51,9 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn of(graph: &Graph, name: &str) -> Option<Table> {
-        let symbol = &graph.symbols[symbol(graph, name)?];
+        let symbol = &graph.symbols()[symbol(graph, name)?];
         let SymbolPlace::Node(node, start) = symbol.place else { return None };
-        Some(Table { node, start, size: symbol.size, word: u32::from(graph.machine.word_size()) })
+        Some(Table { node, start, size: symbol.size, word: u32::from(graph.machine().word_size()) })
     }
 
     /// The number of the call whose slot is at an offset of the node.
@@ -75,11 +75,11 @@ impl Table {
 pub(super) const NI_SYSCALLS: &[&str] = &["__ia32_sys_ni_syscall", "__x64_sys_ni_syscall", "sys_ni_syscall"];
 
 pub(super) fn is_ni_syscall(graph: &Graph, target: Target) -> bool {
-    matches!(target, Target::Symbol(symbol) if NI_SYSCALLS.contains(&graph.symbols[symbol].name.as_str()))
+    matches!(target, Target::Symbol(symbol) if NI_SYSCALLS.contains(&graph.symbols()[symbol].name.as_str()))
 }
 
 pub(super) fn symbol(graph: &Graph, name: &str) -> Option<SymbolId> {
-    graph.symbols.position(|symbol| symbol.name == name)
+    graph.symbols().position(|symbol| symbol.name == name)
 }
 
 pub(super) fn defined(graph: &Graph, name: &str) -> Option<NodeId> {

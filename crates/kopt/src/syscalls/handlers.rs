@@ -23,7 +23,7 @@ pub(crate) struct Handlers {
 impl Handlers {
     /// Finds the handlers of these calls. `Err`: the reason why they are not known.
     pub fn of(graph: &Graph, abi: Abi, numbers: &[u32]) -> Result<Handlers, String> {
-        let known = dispatchers(graph.machine).iter().find(|dispatchers| dispatchers.abi == abi);
+        let known = dispatchers(graph.machine()).iter().find(|dispatchers| dispatchers.abi == abi);
         let dispatchers = known.ok_or("the dispatchers of this machine are not supported")?;
         let ni = NI_SYSCALLS.iter().find_map(|name| symbol(graph, name));
         let ni = ni.ok_or("the kernel has no sys_ni_syscall")?;
@@ -70,7 +70,7 @@ impl Handlers {
 
 /// The nodes that are named or reached from outside of the dispatcher's function and the slots of its table.
 fn elsewhere(graph: &Graph, dispatcher: Option<NodeId>, table: Option<&Table>) -> NodeSet {
-    let mut elsewhere = NodeSet::with_capacity(graph.nodes.len());
+    let mut elsewhere = NodeSet::with_capacity(graph.nodes().len());
     let dispatcher = dispatcher.and_then(|entry| graph.function_of(entry));
     for node in graph.node_ids().filter(|&node| graph.node(node).live) {
         if dispatcher.is_some() && graph.function_of(node) == dispatcher {
@@ -85,6 +85,6 @@ fn elsewhere(graph: &Graph, dispatcher: Option<NodeId>, table: Option<&Table>) -
             for_each_successor(graph, &block.end, |to| elsewhere.insert(to));
         }
     }
-    elsewhere.extend(graph.roots.iter().map(|root| root.node));
+    elsewhere.extend(graph.roots().iter().map(|root| root.node));
     elsewhere
 }

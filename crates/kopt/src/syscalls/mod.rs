@@ -18,7 +18,7 @@ mod dispatch;
 mod dispatchers;
 mod handlers;
 
-use kcfg::graph::{Graph, Target};
+use kcfg::graph::{Editor, Graph, Target};
 use kplan::{Abi, AbiCalls, Plan, implicit_calls};
 use rustc_hash::FxHashSet;
 
@@ -46,7 +46,7 @@ impl Pass for Syscalls {
     fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
         let (plan, options) = (context.plan, context.options);
         let mut report = PassReport::new(self.name());
-        for dispatchers in dispatchers(graph.machine) {
+        for dispatchers in dispatchers(graph.machine()) {
             let all = || format!("every system call of {}", dispatchers.abi);
             let calls = match all_calls(plan, dispatchers.abi, options) {
                 Ok(calls) => calls,
@@ -126,12 +126,14 @@ fn redirect_table(
         report.keep(name, format!("programs make its call {nr}, which makes any other call by number"));
         return;
     }
-    for slot in graph.refs_of_mut(table.node) {
+    let slots = graph.refs_of(table.node).to_vec();
+    let mut editor = Editor::new(graph, "syscalls");
+    for (number, slot) in slots.iter().enumerate() {
         let Some(nr) = table.number(slot.offset) else { continue };
         if !used.contains(&nr) && slot.target != Target::Symbol(ni) {
-            slot.target = Target::Symbol(ni);
-            slot.addend = 0;
+            editor.redirect(table.node, number, Target::Symbol(ni), 0);
             report.redirected += 1;
         }
     }
+    editor.finish();
 }

@@ -64,7 +64,7 @@ impl<'c> Comparison<'c> {
     /// Prepares the comparison for a graph of `program`, the first of the twins.
     pub fn of(graph: &'c Graph, program: &Program<'_>, twins: &'c Twins<'c>) -> Comparison<'c> {
         let inputs: TiVec<InputId, Option<Input>> = graph
-            .inputs
+            .inputs()
             .iter()
             .map(|section| {
                 let sections = program.object(section.object_index).sections.iter().enumerate();
@@ -78,7 +78,7 @@ impl<'c> Comparison<'c> {
         for variable in twins.variables() {
             variables.entry(variable.section).or_default().push(variable.range.clone());
         }
-        let sections = graph.sections.iter().zip(&inputs).enumerate();
+        let sections = graph.sections().iter().zip(&inputs).enumerate();
         let cut = sections.filter_map(|(i, (section, input))| {
             let is_cut = section.nodes.len() > 1 && section.flags & u64::from(SHF_MERGE) == 0;
             let mut variables = variables.remove(&input.filter(|_| is_cut)?)?;

@@ -11,7 +11,7 @@ mod twins;
 use std::io::Write;
 
 use compare::{Comparison, origin};
-use kcfg::graph::{Graph, Target};
+use kcfg::graph::{Editor, Graph, Target};
 use kcfg::index::NodeId;
 use kcfg::lift::Lifter;
 use kelf::{InputFiles, KernelBuild, Program};
@@ -94,9 +94,10 @@ fn move_to_neighbour(graph: &mut Graph, node: NodeId, number: usize) -> bool {
     let mut behind = graph.section_of(to).nodes.iter().skip_while(|&&piece| piece != to);
     let Some(&behind) = behind.nth(1) else { return false };
     let distance = i64::from(origin(graph, behind).offset) - i64::from(origin(graph, to).offset);
-    let moved = &mut graph.refs_of_mut(node)[number];
-    moved.target = Target::Node(behind);
-    moved.addend = reference.addend + i64::from(inside) - distance;
+    let addend = reference.addend + i64::from(inside) - distance;
+    let mut editor = Editor::new(graph, "test");
+    editor.redirect(node, number, Target::Node(behind), addend);
+    editor.finish();
     true
 }
 

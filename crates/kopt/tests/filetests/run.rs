@@ -93,7 +93,7 @@ fn text(graph: &Graph, reports: &[PassReport]) -> Result<String, String> {
 fn contents(graph: &Graph, case: &Case<'_>) -> String {
     let fixed = case.plan.params.iter().flat_map(|params| &params.fixed);
     let names = fixed.map(|fixed| fixed.variable.as_str()).chain([params::CHECK_SYMBOL]);
-    let symbols = names.flat_map(|name| graph.symbols.iter().filter(move |symbol| symbol.name == name));
+    let symbols = names.flat_map(|name| graph.symbols().iter().filter(move |symbol| symbol.name == name));
     let lines = symbols.filter_map(|symbol| match symbol.place {
         SymbolPlace::Node(node, 0) if graph.node(node).live => {
             Some(format!("{} holds {}\n", symbol.name, graph.bytes_of(node).escape_ascii()))

@@ -82,13 +82,13 @@ impl Candidates {
     /// Returns all functions, and all sections of data that are split.
     pub fn rewritten(graph: &Graph) -> Candidates {
         let mut all = Vec::new();
-        for function in &graph.functions {
+        for function in graph.functions() {
             let first = function.entry();
             let blocks = function.blocks.len();
             let text = format!("{}: {blocks} {}", named(graph, first), plural(blocks, "block"));
             all.push((first, part(graph, &function.blocks), text));
         }
-        for section in &graph.sections {
+        for section in graph.sections() {
             let plain = |&node: &NodeId| {
                 graph.chunk(node).is_some_and(|chunk| !chunk.code && chunk.life == Life::Referenced)
             };
@@ -161,7 +161,7 @@ struct Groups {
 
 impl Groups {
     fn of(graph: &Graph) -> Groups {
-        let mut groups = Groups { members: Vec::new(), of_node: ti_vec![None; graph.nodes.len()] };
+        let mut groups = Groups { members: Vec::new(), of_node: ti_vec![None; graph.nodes().len()] };
         let mut functions: FxHashMap<FunctionId, usize> = FxHashMap::default();
         let is_site = |node| graph.chunk(node).is_some_and(|chunk| matches!(chunk.life, Life::Site(_)));
         let removed = || graph.node_ids().filter(|&node| !graph.node(node).live);
@@ -225,7 +225,7 @@ fn offset(graph: &Graph, node: NodeId) -> u32 {
 fn named(graph: &Graph, node: NodeId) -> String {
     let place = format!("{}+{:#x}", place(graph, node), offset(graph, node));
     let name = match graph.block(node) {
-        Some(block) => graph.functions[block.function].name.clone(),
+        Some(block) => graph.functions()[block.function].name.clone(),
         None => graph.names_in(node).take(4).collect::<Vec<_>>().join(", "),
     };
     if name.is_empty() { place } else { format!("{name} ({place})") }

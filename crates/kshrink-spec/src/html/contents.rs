@@ -21,7 +21,7 @@ pub fn contents(graph: &Graph, sizes: &Sizes) -> Contents {
         graph,
         names: &names,
         on_chain: &on_chain,
-        reasons: graph.opaque.iter().map(|opaque| (opaque.node, opaque.reason)).collect(),
+        reasons: graph.opaque().iter().map(|opaque| (opaque.node, opaque.reason)).collect(),
         retained: retained::of_nodes(graph),
         objects: IndexSet::default(),
         sections: IndexSet::default(),
@@ -45,8 +45,8 @@ pub fn contents(graph: &Graph, sizes: &Sizes) -> Contents {
 
 /// Marks each node on the chain of a function or of a chunk with a name.
 fn on_chains(graph: &Graph, chains: &Chains, names: &NodeMap<Vec<&str>>) -> NodeMap<bool> {
-    let mut on_chain = ti_vec![false; graph.nodes.len()];
-    let functions = graph.functions.iter().filter_map(|function| goal(chains, &function.blocks));
+    let mut on_chain = ti_vec![false; graph.nodes().len()];
+    let functions = graph.functions().iter().filter_map(|function| goal(chains, &function.blocks));
     let named = graph.node_ids().filter(|id| graph.block(*id).is_none() && !names[*id].is_empty());
     for goal in functions.chain(named) {
         let mut at = Some(goal);

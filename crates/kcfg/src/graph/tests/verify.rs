@@ -1,16 +1,15 @@
 //! For every invariant of `Graph::verify`, a graph that breaks it, and the resulting message.
 
-mod common;
-
-use common::small::{blocks, place};
-use common::{Dir, View, lift};
 use goblin::elf::section_header::SHT_NOBITS;
-use kcfg::graph::{
+
+use super::common::small::{blocks, place};
+use super::common::{Dir, View, lift};
+use crate::graph::{
     Contents, Counters, Dest, Editor, Graph, Node, NodeKind, Opaque, Provenance, Ref, Role, Root,
     SymbolPlace, Target, Terminator,
 };
-use kcfg::index::{FunctionId, InputId, NodeId, SectionId, SymbolId, TableId};
-use kcfg::special::RootReason;
+use crate::index::{FunctionId, InputId, NodeId, SectionId, SymbolId, TableId};
+use crate::special::RootReason;
 
 /// A static key, a jump table, an instruction that may fault, calls, and data.
 const SOURCE: &str = r#"
@@ -219,7 +218,7 @@ const CASES: &[Case] = &[
     (
         |graph| {
             let entry = entry(graph, "__ex_table");
-            graph.refs_of_mut(entry).swap(0, 1);
+            refs(graph, entry).swap(0, 1);
         },
         "__ex_table: references out of order",
     ),
@@ -230,7 +229,7 @@ const CASES: &[Case] = &[
     (
         |graph| {
             let call = blocks(graph, "main")[3];
-            graph.refs_of_mut(call)[0].role = Role::Address;
+            refs(graph, call)[0].role = Role::Address;
         },
         "main+0x11: 0 callees, ends with Call",
     ),
@@ -256,7 +255,7 @@ const CASES: &[Case] = &[
     (
         |graph| {
             let entry = entry(graph, "__ex_table");
-            graph.refs_of_mut(entry)[0].addend += 1;
+            refs(graph, entry)[0].addend += 1;
         },
         "__ex_table: is about byte 1 of f+0x5, where no instruction begins",
     ),
@@ -310,7 +309,12 @@ fn data_mut<'g>(graph: &'g mut Graph, symbol: &str) -> &'g mut Node {
 
 fn reference<'g>(graph: &'g mut Graph, symbol: &str) -> &'g mut Ref {
     let (node, _) = place(graph, symbol);
-    &mut graph.refs_of_mut(node)[0]
+    &mut refs(graph, node)[0]
+}
+
+fn refs(graph: &mut Graph, node: NodeId) -> &mut [Ref] {
+    let range = graph.node(node).refs.clone();
+    &mut graph.refs[range.start as usize..range.end as usize]
 }
 
 fn entry(graph: &Graph, section: &str) -> NodeId {
@@ -318,7 +322,7 @@ fn entry(graph: &Graph, section: &str) -> NodeId {
 }
 
 fn symbol_id(graph: &Graph, name: &str) -> SymbolId {
-    SymbolId::from(graph.symbols.iter().position(|symbol| symbol.name == name).unwrap())
+    graph.symbols.position(|symbol| symbol.name == name).unwrap()
 }
 
 /// Makes a symbol the array of counters of one block.
