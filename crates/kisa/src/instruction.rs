@@ -3,7 +3,6 @@
 use kelf::{Machine, RelocClass};
 
 use crate::semantics::{Address, Symbol};
-use crate::{aarch64, arm, x86};
 
 /// The encoding of a piece of code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,53 +54,6 @@ impl At {
     /// Returns the place of the same instruction at another address.
     pub fn moved_to(self, address: u64) -> At {
         At { address, ..self }
-    }
-}
-
-/// One instruction as a value, decoded once: [`crate::Isa`] and [`crate::Rewritable`] answer questions about it.
-#[derive(Clone, Copy)]
-pub struct Inst<'b> {
-    /// Its bytes.
-    pub bytes: &'b [u8],
-    /// Its place.
-    pub at: At,
-    /// Its length and control flow.
-    pub insn: Insn,
-    /// It in the terms of its instruction set.
-    pub(crate) decoded: Decoded,
-}
-
-/// An instruction in the terms of its instruction set.
-#[derive(Clone, Copy)]
-pub(crate) enum Decoded {
-    X86(x86::Decoded),
-    Arm(arm::Decoded),
-    Aarch64(aarch64::Word),
-}
-
-impl Inst<'_> {
-    /// Returns the instruction of an x86 processor.
-    pub(crate) fn x86(&self) -> &x86::Decoded {
-        match &self.decoded {
-            Decoded::X86(decoded) => decoded,
-            _ => unreachable!("instructions are read by the set that decoded them"),
-        }
-    }
-
-    /// Returns the instruction of a 32-bit ARM processor.
-    pub(crate) fn arm(&self) -> &arm::Decoded {
-        match &self.decoded {
-            Decoded::Arm(decoded) => decoded,
-            _ => unreachable!("instructions are read by the set that decoded them"),
-        }
-    }
-
-    /// Returns the instruction of a 64-bit ARM processor.
-    pub(crate) fn aarch64(&self) -> aarch64::Word {
-        match self.decoded {
-            Decoded::Aarch64(word) => word,
-            _ => unreachable!("instructions are read by the set that decoded them"),
-        }
     }
 }
 

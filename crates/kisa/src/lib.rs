@@ -10,6 +10,7 @@ code outside this crate looks at an opcode, so a new machine is one new director
 pub mod aarch64;
 pub mod arm;
 mod convention;
+mod inst;
 mod instruction;
 mod reading;
 mod rewriting;
@@ -19,9 +20,10 @@ pub mod x86;
 use kelf::Machine;
 
 pub use convention::{Convention, SystemCall};
+pub use inst::Inst;
 pub use instruction::{
     AddressField, At, Branch, BranchForm, BranchKind, BranchRelocation, Encoding, Exclusive, FAR, Flow, Insn,
-    Inst, Literal, MemoryOperand, Predicates, Reads, RelocatedField, StoreLayout, StoreOne,
+    Literal, MemoryOperand, Predicates, Reads, RelocatedField, StoreLayout, StoreOne,
 };
 pub use reading::{Addressing, Isa, Reader};
 pub use rewriting::Rewritable;

@@ -3,7 +3,8 @@
 use kelf::Machine;
 
 use crate::convention::Convention;
-use crate::instruction::{At, Encoding, Inst, MemoryOperand};
+use crate::inst::Inst;
+use crate::instruction::{At, Encoding, MemoryOperand};
 use crate::semantics::{Effect, TEMPORARY};
 
 /// An instruction set whose code can be read.

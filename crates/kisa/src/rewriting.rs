@@ -2,8 +2,9 @@
 
 use kelf::RelocClass;
 
+use crate::inst::Inst;
 use crate::instruction::{
-    AddressField, At, Branch, BranchForm, BranchRelocation, Encoding, Exclusive, Inst, Literal, Reads,
+    AddressField, At, Branch, BranchForm, BranchRelocation, Encoding, Exclusive, Literal, Reads,
     RelocatedField, StoreLayout, StoreOne,
 };
 use crate::reading::Isa;

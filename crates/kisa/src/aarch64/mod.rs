@@ -13,14 +13,14 @@ mod decode;
 mod memory;
 pub mod registers;
 mod semantics;
-mod word;
+pub(crate) mod word;
 
 use kelf::Machine;
 
 use super::{Addressing, At, Convention, Effect, Inst, Isa, MemoryOperand, Reader};
-use crate::instruction::Decoded;
+use crate::inst::Decoded;
 use crate::reading::PlainReader;
-pub(crate) use word::Word;
+use word::Word;
 
 /// A 64-bit ARM processor in its 64-bit state.
 pub struct Aarch64;
@@ -33,7 +33,7 @@ impl Isa for Aarch64 {
     fn decode<'b>(&self, bytes: &'b [u8], at: At) -> Option<Inst<'b>> {
         let word = Word::read(bytes)?;
         let insn = decode::decode(word, at.address);
-        Some(Inst { bytes: &bytes[..usize::from(insn.len)], at, insn, decoded: Decoded::Aarch64(word) })
+        Some(Inst::new(bytes, at, insn, Decoded::Aarch64(word)))
     }
 
     fn effects(&self, inst: &Inst<'_>, out: &mut Vec<Effect>) {

@@ -13,7 +13,7 @@ mod branch;
 mod compare;
 mod literal;
 mod number;
-mod op;
+pub(crate) mod op;
 mod print;
 pub mod registers;
 mod rewrite;
@@ -24,9 +24,9 @@ mod t32;
 use kelf::Machine;
 
 use super::{Addressing, At, Convention, Effect, Encoding, Inst, Isa, MemoryOperand, Reader};
-use crate::instruction;
+use crate::inst;
 use crate::reading::PlainReader;
-pub(crate) use op::Decoded;
+use op::Decoded;
 pub(super) use op::condition;
 pub use semantics::program_counter;
 
@@ -54,12 +54,7 @@ impl Isa for Arm {
     fn decode<'b>(&self, bytes: &'b [u8], at: At) -> Option<Inst<'b>> {
         let decoded = decode(bytes, at)?;
         let insn = semantics::instruction(&decoded, at.encoding);
-        Some(Inst {
-            bytes: &bytes[..usize::from(insn.len)],
-            at,
-            insn,
-            decoded: instruction::Decoded::Arm(decoded),
-        })
+        Some(Inst::new(bytes, at, insn, inst::Decoded::Arm(decoded)))
     }
 
     fn effects(&self, inst: &Inst<'_>, out: &mut Vec<Effect>) {

@@ -6,7 +6,7 @@ use iced_x86::{
 };
 
 use super::branch::{CONDITION_CODES, ECXZ, LOOP, LOOPE, LOOPNE};
-use crate::{At, Branch, BranchKind, Flow, Insn, Inst, Predicates};
+use crate::{Branch, BranchKind, Flow, Insn, Predicates};
 
 /// Decodes one instruction.
 pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instruction> {
@@ -43,17 +43,6 @@ impl Decoded {
         Some(Decoded { bits: decoder.bitness(), instruction, constants })
     }
 
-    /// Returns the instruction at the start of `bytes` as a value.
-    pub(super) fn inst(self, bytes: &[u8], at: At) -> Option<Inst<'_>> {
-        let insn = self.insn()?;
-        Some(Inst {
-            bytes: &bytes[..usize::from(insn.len)],
-            at,
-            insn,
-            decoded: crate::instruction::Decoded::X86(self),
-        })
-    }
-
     /// Returns the offsets of all constants; `bytes` are those of the instruction.
     pub(super) fn all_constants(&self, bytes: &[u8]) -> ConstantOffsets {
         let mut decoder = Decoder::new(self.bits, bytes, DecoderOptions::NONE);
@@ -61,7 +50,8 @@ impl Decoded {
         decoder.get_constant_offsets(&instruction)
     }
 
-    fn insn(&self) -> Option<Insn> {
+    /// Returns the length and the control flow.
+    pub(super) fn insn(&self) -> Option<Insn> {
         let Decoded { bits, instruction, constants } = self;
         let direct = |kind, condition| Flow::Direct {
             branch: Branch { kind, condition },

@@ -12,7 +12,7 @@ mod branch;
 mod compare;
 mod computes;
 mod convention;
-mod decode;
+pub(crate) mod decode;
 mod info;
 mod operands;
 mod overwrite;
@@ -21,7 +21,7 @@ mod semantics;
 mod stack;
 mod store;
 
-pub(crate) use decode::Decoded;
+use decode::Decoded;
 
 pub use semantics::registers;
 
@@ -41,7 +41,7 @@ impl Isa for X86 {
     }
 
     fn decode<'b>(&self, bytes: &'b [u8], at: At) -> Option<Inst<'b>> {
-        Decoded::new(self.bits, bytes, at.address)?.inst(bytes, at)
+        reader::inst(Decoded::new(self.bits, bytes, at.address)?, bytes, at)
     }
 
     fn effects(&self, inst: &Inst<'_>, out: &mut Vec<Effect>) {
