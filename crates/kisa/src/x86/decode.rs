@@ -19,7 +19,7 @@ pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instr
 pub(crate) struct Decoded {
     pub(super) bits: u32,
     pub(super) instruction: Instruction,
-    /// The offsets of the displacement of a branch or of a memory operand.
+    /// The offsets of all constants, if the instruction is a branch or has a memory operand.
     pub(super) constants: ConstantOffsets,
 }
 
@@ -36,7 +36,7 @@ impl Decoded {
             return None;
         }
         // Most instructions have neither displacement nor immediate, and finding their offsets takes time.
-        let constants = match is_near(&instruction) || has_memory_operand(&instruction) {
+        let constants = match has_constants(&instruction) {
             true => decoder.get_constant_offsets(&instruction),
             false => ConstantOffsets::default(),
         };
@@ -45,6 +45,9 @@ impl Decoded {
 
     /// Returns the offsets of all constants; `bytes` are those of the instruction.
     pub(super) fn all_constants(&self, bytes: &[u8]) -> ConstantOffsets {
+        if has_constants(&self.instruction) {
+            return self.constants;
+        }
         let mut decoder = Decoder::new(self.bits, bytes, DecoderOptions::NONE);
         let instruction = decoder.decode();
         decoder.get_constant_offsets(&instruction)
@@ -83,6 +86,11 @@ impl Decoded {
             predicates: Predicates::NONE,
         })
     }
+}
+
+/// Whether [`Decoded`] has the offsets of the instruction's constants.
+fn has_constants(instruction: &Instruction) -> bool {
+    is_near(instruction) || has_memory_operand(instruction)
 }
 
 pub(super) fn has_memory_operand(instruction: &Instruction) -> bool {
