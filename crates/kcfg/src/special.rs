@@ -2,7 +2,7 @@
 The role of a program's sections in reachability, by their names.
 
 The kernel has tables that are found only through symbols of the linker script, and tables that describe code. Both are
-listed here, by machine, for Linux 6.1 to 6.12. There are three rules:
+listed here, by machine, for Linux 6.1 to 7.2. There are three rules:
 
 - a *root* is alive by itself, because symbols of the linker script bound it and a loop walks it
   (`special/sections.rs`);
