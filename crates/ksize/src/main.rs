@@ -15,7 +15,7 @@ use origins::Kernel;
 
 /// Inspect kernels and other ELF files.
 #[derive(Parser)]
-#[command(version)]
+#[command(name = "kelf", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
