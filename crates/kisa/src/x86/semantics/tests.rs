@@ -153,9 +153,8 @@ fn the_rest_is_forgotten() {
     // movaps %xmm0,0x10(%esp)
     let store = Effect::Store { to: at(ESP, 16), value: Value::Unknown, width: 16 };
     assert_eq!(model(32, b"\x0f\x29\x44\x24\x10"), [store]);
-    // popa clobbers the stack pointer; bytes that are not an instruction have no effects.
+    // popa
     assert!(model(32, b"\x61").contains(&Effect::Clobber(EAX)));
-    assert!(model(32, b"\xff\xff").is_empty());
 }
 
 #[test]
@@ -344,7 +343,10 @@ fn parts_of_registers_are_not_overwritten() {
 fn flags_that_are_read_and_left() {
     use crate::Flags;
     let left = |bytes: &[u8]| model(32, bytes).iter().map(Effect::flags).collect::<Vec<_>>();
-    let reads = |bytes: &[u8]| crate::x86::operands::reads_flags(&decode::instruction(32, bytes, 0).unwrap());
+    let reads = |bytes: &[u8]| {
+        decode::instruction(32, bytes, 0)
+            .is_none_or(|instruction| crate::x86::operands::reads_flags(&instruction))
+    };
     // cmp %eax,%ecx
     assert_eq!((left(b"\x39\xc1"), reads(b"\x39\xc1")), (vec![Flags::Overwritten], false));
     // inc %eax keeps the carry.
