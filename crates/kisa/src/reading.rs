@@ -23,7 +23,7 @@ pub trait Isa: Sync {
     /// Returns the explicit memory operand of an instruction, if any.
     fn memory_operand(&self, inst: &Inst<'_>) -> Option<MemoryOperand>;
 
-    /// Returns the registers that an instruction reads, as a set of bits by [`Reg`].
+    /// Returns the registers that an instruction reads, as a set of bits by [`Reg`](crate::Reg).
     fn registers_read(&self, inst: &Inst<'_>) -> u64;
 
     /// Creates a reader of the instructions in `bytes`, for callers that read them in sequence.
@@ -46,7 +46,7 @@ pub trait Isa: Sync {
         At::of_pointer(self.machine(), pointer).encoding
     }
 
-    /// Returns the number of registers of the model. Every [`Reg`] has a lower number.
+    /// Returns the number of registers of the model. Every [`Reg`](crate::Reg) has a lower number.
     fn registers(&self) -> usize {
         usize::from(TEMPORARY.0) + 1
     }
