@@ -81,9 +81,11 @@ fn events() {
     let (status, stdout, stderr) = logged("info");
     assert_eq!((status, stdout), (Some(0), String::new()));
     assert!(stderr.contains(r#" INFO command{line="sh" "-c" "exit 0" "child" "."}: "#), "{stderr}");
-    let (status, stdout, stderr) = logged("kopt=loud");
-    assert_eq!((status, stdout.as_str(), stderr.lines().count()), (Some(2), "", 1));
-    assert!(stderr.starts_with("child: error: KSHRINK_LOG=kopt=loud "), "{stderr}");
+    for wrong in ["kopt=loud", "verbose", "info,kopt"] {
+        let (status, stdout, stderr) = logged(wrong);
+        assert_eq!((status, stdout.as_str(), stderr.lines().count()), (Some(2), "", 1));
+        assert!(stderr.starts_with(&format!("child: error: KSHRINK_LOG={wrong} ")), "{stderr}");
+    }
 }
 
 fn closed_pipe() {
