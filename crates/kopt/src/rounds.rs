@@ -45,10 +45,13 @@ impl kcli::Fault for Error {
     }
 }
 
-/// Returns the names of the steps of a run with these passes: `graph`, and the passes in the order of their first round.
+/// Returns the names of the steps that a run with these passes finishes: `graph`, and the passes in the order of their
+/// first round.
 pub fn steps(passes: &[PassRef]) -> Vec<&'static str> {
-    let scheduled = schedule(passes);
-    std::iter::once(GRAPH).chain(scheduled.iter().map(|pass| pass.name())).collect()
+    let has_rounds = passes.iter().any(|pass| pass.removes());
+    let finished = |pass: &PassRef| has_rounds || pass.facts().phase != Phase::BetweenRounds;
+    let scheduled = schedule(passes).into_iter().filter(finished);
+    std::iter::once(GRAPH).chain(scheduled.map(|pass| pass.name())).collect()
 }
 
 /// The passes of a run, in the order of time. Without selected passes, the code keeps its place.
@@ -63,7 +66,8 @@ fn schedule(passes: &[PassRef]) -> Vec<PassRef> {
 
 /// Runs the passes. First the passes that remove run in rounds, until neither they nor the passes between two rounds
 /// change anything. Then the other passes run once. Returns the graph, and a report of each pass in `passes` over all
-/// rounds. `begin` is called before every step with its name ([`steps`]).
+/// rounds. `begin` is called with the name of every step before it ([`steps`]), and with that of the pass before which
+/// the rounds end.
 ///
 /// # Errors
 /// The errors of [`Lifter::graph`]. With [`Options::verify`], also the first step after which an invariant is broken,

@@ -134,7 +134,7 @@ pub struct Arguments {
     pub verify: bool,
 
     /// Print the graph on standard error after this pass, each time that it runs, as `kcfg` does; of FUNCTION alone if it is
-    /// given. Steps that always run, such as `graph` and `refine`, count as passes
+    /// given. Steps that no user selects, such as `graph` and `refine`, count as passes
     #[arg(long, value_name = "PASS[:FUNCTION]", conflicts_with_all = ["bisect", "from"])]
     pub dump_after: Option<String>,
 

@@ -222,6 +222,11 @@ const USAGE: &[Row] = &[
         &["`fold`", "graph, reach, refine, unwinding, literals"],
     ),
     (
+        "kshrink-spec --objects good.o helper.o --entry main --passes layout --dump-after refine --emit-object out.o",
+        BAD,
+        &["`refine`", "graph, unwinding, layout, literals"],
+    ),
+    (
         "kshrink-spec --objects good.o helper.o --entry main --dump-after reach:absent --emit-object out.o",
         BAD,
         &["absent"],
