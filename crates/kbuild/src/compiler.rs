@@ -117,10 +117,7 @@ impl KernelCompiler {
 /// Returns the compiler and its arguments in what Kbuild records in `.NAME.o.cmd`, without the names of outputs:
 /// `savedcmd_init/main.o := gcc -Wp,-MMD,init/.main.o.d … -c -o init/main.o …/init/main.c ; …`.
 pub fn recorded_command(text: &str) -> Option<Vec<String>> {
-    let line = text.lines().find(|line| line.starts_with("savedcmd_") || line.starts_with("cmd_"))?;
-    // The record is for `make`, which doubles dollar signs. Commands after the compiler check the object.
-    let words = shlex::split(&line.split_once(":=")?.1.replace("$$", "$"))?;
-    let mut words = words.into_iter().take_while(|word| !matches!(word.as_str(), ";" | "&&" | "||" | "|"));
+    let mut words = crate::record::steps(text)?.into_iter().next()?.into_iter();
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
         match word.as_str() {

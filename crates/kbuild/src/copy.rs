@@ -19,6 +19,7 @@ use rustc_hash::FxHashSet;
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
 
 use crate::command::run;
+use crate::tools;
 
 /// The history of a source tree that is built in place. It is large, and is only used for the kernel's release, which
 /// make gets as a variable.
@@ -74,6 +75,7 @@ impl BuildCopy {
         };
         check_space(build, &entries, &unread, &dir, parent)?;
         copy(from, &entries, &unread, &dir)?;
+        tools::rename(&dir)?;
         let is_below_source =
             fs::read_link(from.join("source")).is_ok_and(|source| source == Path::new(".."));
         if let (true, Some(source)) = (is_below_source, from.parent()) {
@@ -264,7 +266,7 @@ fn replace_link(copy: &Path, path: &Path) -> Result<(), Failure> {
 }
 
 /// Sets the times of a file, which may be read-only.
-fn set_times(path: &Path, metadata: &Metadata) -> io::Result<()> {
+pub(crate) fn set_times(path: &Path, metadata: &Metadata) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: metadata.atime(), tv_nsec: metadata.atime_nsec() as _ },
         last_modification: Timespec { tv_sec: metadata.mtime(), tv_nsec: metadata.mtime_nsec() as _ },

@@ -59,6 +59,13 @@ impl World {
 
     /// Returns the rule for a section.
     pub fn rule(&self, name: &str, kind: u32, flags: u64) -> Rule {
+        let table = match self {
+            World::Kernel(kernel) => tables::named(name, kernel.machine),
+            World::Program => None,
+        };
+        if let Some(kind) = table.filter(|kind| kind.is_for_objtool()) {
+            return Rule::Weak(kind);
+        }
         if flags & u64::from(SHF_ALLOC) == 0 {
             let kept = name == ".comment" || name.starts_with(".note");
             return if kept { Rule::Root(RootReason::NotLoaded) } else { Rule::Dropped };
@@ -77,10 +84,9 @@ impl World {
         }
         let code = flags & u64::from(SHF_EXECINSTR) != 0;
         let known = match self {
-            World::Kernel(kernel) => match tables::named(name, kernel.machine) {
-                Some(kind) => Some(Rule::Weak(kind)),
-                None => sections::of_kernel(name, kernel.machine, code),
-            },
+            World::Kernel(kernel) => {
+                table.map(Rule::Weak).or_else(|| sections::of_kernel(name, kernel.machine, code))
+            }
             World::Program => sections::of_program(name, code),
         };
         known.unwrap_or(Rule::Root(RootReason::UnknownSection))

@@ -132,7 +132,7 @@ fn check_machine(machine: Machine, name: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::bad_input(format!(
-        "{name}: cannot rewrite code for {machine} yet, only for i386 and 32-bit ARM; kcfg reads x86_64"
+        "{name}: cannot rewrite code for {machine} yet, only for i386, x86_64 and 32-bit ARM"
     )))
 }
 

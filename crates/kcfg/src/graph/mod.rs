@@ -27,7 +27,7 @@ mod verify;
 use std::ops::Range;
 
 use goblin::elf::section_header::SHF_MERGE;
-use goblin::elf::sym::{STB_WEAK, STT_GNU_IFUNC};
+use goblin::elf::sym::{STB_WEAK, STT_FUNC, STT_GNU_IFUNC};
 use kelf::{Attributes, Machine, RelocClass};
 use kisa::{Encoding, Rewritable, StoreLayout};
 use typed_index_collections::{TiSlice, TiVec, ti_vec};
@@ -218,6 +218,15 @@ impl Graph {
     /// Whether the node is part of a function into which a pass outlined shared code ([`Function::is_outlined`]).
     pub fn is_outlined(&self, id: NodeId) -> bool {
         self.function_of(id).is_some_and(|function| self.function(function).is_outlined)
+    }
+
+    /// Returns the nodes that begin with a symbol of a function, also an overridden one.
+    pub(crate) fn function_symbols(&self) -> impl Iterator<Item = NodeId> {
+        let functions = self.symbols.iter().filter(|symbol| symbol.kind == STT_FUNC);
+        functions.filter_map(|symbol| match symbol.place {
+            SymbolPlace::Node(node, 0) => Some(node),
+            _ => None,
+        })
     }
 
     /// Whether a block ends with a call of an outlined function.

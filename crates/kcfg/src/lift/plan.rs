@@ -15,7 +15,7 @@ use kelf::{
 use super::decode::{CodeSection, LABELS, is_assembler_label};
 use super::names::SectionNames;
 use super::options::Options;
-use super::sites::{self, FixedRegion, Sites};
+use super::sites::{self, FixedRegion, Glue, Sites};
 use crate::carried::{self, Carried, HAND_WRITTEN};
 use crate::error::Error;
 use crate::graph::Life;
@@ -108,12 +108,19 @@ fn plan_section(
     if is_structure(section) || empty && !names.any(index) {
         return SectionPlan::Skip;
     }
-    if options.world.discards(section.name) && section.name != ".export_symbol" {
-        return SectionPlan::Skip;
-    }
     let chunks = |starts, code, life, root, opaque| SectionPlan::Chunks { starts, code, life, root, opaque };
     let one = |code, root, opaque| chunks(vec![0], code, Life::Referenced, root, opaque);
-    match options.world.rule(section.name, section.kind, section.flags) {
+    let rule = options.world.rule(section.name, section.kind, section.flags);
+    // Tools of the build read these in the objects.
+    let is_for_tools = match rule {
+        Rule::Exports => true,
+        Rule::Weak(kind) => kind.is_for_objtool(),
+        _ => false,
+    };
+    if options.world.discards(section.name) && !is_for_tools {
+        return SectionPlan::Skip;
+    }
+    match rule {
         Rule::Dropped => SectionPlan::Skip,
         _ if empty => one(is_code(section), None, None),
         Rule::Exports if !options.keep_exports => SectionPlan::Skip,
@@ -432,9 +439,12 @@ fn settle(plan: &mut [SectionPlan], sites: &Sites, machine: Machine) {
         *regions = sites::fix_regions(code, sites, machine);
         *fatal_traps = sites.iter().filter(|site| site.fatal).map(|site| site.offset).collect();
         fatal_traps.sort_unstable();
-        let pads = sites.iter().filter(|site| site.pads);
-        // The fixup of such a site is directly after its instruction.
-        *glued = pads.filter_map(|site| Some(code.insn_containing(site.offset)?.end())).collect();
+        let glue = |site: &sites::Site| match site.glue {
+            Glue::None => None,
+            Glue::Behind => Some(code.insn_containing(site.offset)?.end()),
+            Glue::Itself => Some(site.offset),
+        };
+        *glued = sites.iter().filter_map(glue).collect();
         glued.extend(code.merge_short_functions());
         glued.sort_unstable();
         section_plan.settle();

@@ -16,9 +16,21 @@ pub(super) struct Site {
     pub len: u32,
     /// Whether it is a trap after which control never resumes (`BUG()`).
     pub fatal: bool,
-    /// Whether the exception handler computes the instruction's length from the distance to its fixup
-    /// ([`EX_TYPE_ZEROPAD`]).
-    pub pads: bool,
+    /// What stays together here.
+    pub glue: Glue,
+}
+
+/// The neighbours that stay together at a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Glue {
+    /// None.
+    None,
+    /// The instruction and the code behind it: the exception handler computes the instruction's length from the distance
+    /// to its fixup ([`EX_TYPE_ZEROPAD`]).
+    Behind,
+    /// The instruction before the site and the code at the site: the entry names one and is about the other
+    /// ([`Detail::InstructionBefore`]).
+    Itself,
 }
 
 /// A replacement: part of `.altinstr_replacement`.
@@ -100,10 +112,13 @@ pub(super) fn read(object: &Object<'_>, world: &World) -> Result<Sites, (Section
                 return Err((index, format!("the site of the entry at {start:#x} is not in this object")));
             };
             let byte = |offset: u32| section.data.get((start + offset) as usize).copied().unwrap_or(0);
-            let mut site = Site { about, section: site_section, offset, len: 0, fatal: false, pads: false };
+            let mut site =
+                Site { about, section: site_section, offset, len: 0, fatal: false, glue: Glue::None };
             match layout.detail {
                 Detail::None => {}
-                Detail::Handler(at) => site.pads = byte(at) == EX_TYPE_ZEROPAD,
+                Detail::InstructionBefore => site.glue = Glue::Itself,
+                Detail::Handler(at) if byte(at) == EX_TYPE_ZEROPAD => site.glue = Glue::Behind,
+                Detail::Handler(_) => {}
                 Detail::Patched(len) => site.len = len,
                 Detail::PatchedLength(at) => site.len = u32::from(byte(at)),
                 Detail::PatchedAndReplacementLengths { lengths, replacement } => {

@@ -6,7 +6,7 @@ mod references;
 use goblin::elf::section_header::{SHF_EXECINSTR, SHF_GROUP, SHF_LINK_ORDER, SHT_NOBITS, SHT_PROGBITS};
 use indexmap::IndexMap;
 use kelf::{ATTRIBUTES, Attributes, Group, Object, Reloc, RelocClass, Section, SectionIndex, SymbolIndex};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use typed_index_collections::{TiVec, ti_vec};
 
 use super::lowered::{Error, Lowered, PlacedCode};
@@ -109,16 +109,23 @@ impl<'g> Emitter<'g> {
 
     /// Adds a symbol to each part of a function that begins without one, so that it is a function when the object is
     /// read again: overridden weak functions, functions whose first block was removed, cold parts, and outlined code.
+    /// Code that was no function in the input, such as that of `.altinstr_aux`, becomes none, because objtool tells jumps
+    /// within a function from jumps to others.
     fn name_parts(&mut self) {
         let named = self.symbols.functions();
         let graph = self.graph;
+        let entries: FxHashSet<NodeId> = graph.function_symbols().collect();
+        let was_function = |node: NodeId| {
+            let function = graph.function_of(node).map(|function| graph.function(function));
+            function.is_some_and(|function| function.is_outlined || entries.contains(&function.entry()))
+        };
         let placed = std::mem::take(&mut self.placed);
         for nodes in placed.iter().map(|placed| &placed.nodes) {
             for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {
                 let (first, end) = (part[0].node, self.part_ends[part[0].node]);
                 let section = self.sections[first];
                 let size = u64::from(end - part[0].offset);
-                if let Some(section) = section.filter(|_| graph.block(first).is_some() && size > 0)
+                if let Some(section) = section.filter(|_| was_function(first) && size > 0)
                     && !named.contains(&(section, part[0].offset))
                 {
                     let name = if graph.is_outlined(first) { OUTLINED } else { OWN };

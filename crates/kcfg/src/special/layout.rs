@@ -35,6 +35,8 @@ impl About {
 pub enum Detail {
     /// Nothing.
     None,
+    /// Nothing. The entry is about the instruction that ends at the site.
+    InstructionBefore,
     /// The type of the exception handler, with its low byte at this offset: [`EX_TYPE_ZEROPAD`] is a special case.
     Handler(u32),
     /// This number of bytes of code is patched.

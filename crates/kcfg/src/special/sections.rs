@@ -72,7 +72,9 @@ const SPECIAL: &[Special] = &[
     Special { names: &[Is(".altinstr_replacement")], machines: X86, rule: Rule::Replacement },
     // From 6.5 on (include/linux/export-internal.h); scripts/mod/modpost reads it from the objects.
     Special { names: &[Is(".export_symbol")], machines: ALL, rule: Rule::Exports },
-    // The linker script discards `.discard`; the unwind tables of ORC would be wrong after rewriting.
+    // The version of the unwind tables (include/asm/orc_header.h); `.orc_header` is the whole output section.
+    Special { names: &[Is(".orc_header")], machines: X86, rule: Rule::Root(RootReason::LinkerTable) },
+    // The linker script discards `.discard`. objtool makes the unwind tables of ORC for the rewritten code.
     Special { names: &[Family(".discard"), Family(".orc_")], machines: ALL, rule: Rule::Dropped },
     // The exports of a kernel before 6.5 to loadable modules, a section each (`___ksymtab+NAME`,
     // include/linux/export.h): sorted and bounded by the linker script, with their names and checksums.

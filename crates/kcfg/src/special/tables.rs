@@ -43,6 +43,13 @@ pub enum TableKind {
     SmpAlternative,
     /// `.ARM.exidx`: unwinding instructions of functions, by their first byte.
     UnwindIndex,
+    /// `.discard.unwind_hints` and the like: what objtool is told about an instruction.
+    Annotation,
+    /// `.discard.reachable` and `.discard.unreachable`: whether control passes the end of an instruction. The site is
+    /// that end.
+    DeadEnd,
+    /// `.discard.func_stack_frame_non_standard`: functions that objtool does not read.
+    FunctionAnnotation,
 }
 
 /// A weak table.
@@ -244,6 +251,42 @@ const TABLES: &[Table] = &[
         // IHI 0038, section 5: a function, and either the unwinding instructions, or their address in `.ARM.extab`.
         layouts: &[with_optional(&[4], layout(ARM, 8, &[0], Detail::None))],
     },
+    // The rest is for tools/objtool/check.c; the linker script discards it.
+    Table {
+        kind: TableKind::Annotation,
+        names: &[
+            Is(".discard.unwind_hints"),
+            Is(".discard.intra_function_calls"),
+            Is(".discard.noendbr"),
+            Is(".discard.retpoline_safe"),
+            Is(".discard.ignore_alts"),
+            Is(".discard.instr_begin"),
+            Is(".discard.instr_end"),
+            Is(".discard.validate_unret"),
+            Is(".discard.annotate_insn"),
+        ],
+        about: About::Instruction,
+        // include/linux/objtool.h: a place; with a type (from 6.14 on); with the state of the stack (`struct
+        // unwind_hint`).
+        layouts: &[
+            layout(X86_64, 4, &[0], Detail::None),
+            layout(X86_64, 8, &[0], Detail::None),
+            layout(X86_64, 12, &[0], Detail::None),
+        ],
+    },
+    Table {
+        kind: TableKind::DeadEnd,
+        names: &[Is(".discard.reachable"), Is(".discard.unreachable")],
+        about: About::Instruction,
+        layouts: &[layout(X86_64, 4, &[0], Detail::InstructionBefore)],
+    },
+    Table {
+        kind: TableKind::FunctionAnnotation,
+        names: &[Is(".discard.func_stack_frame_non_standard")],
+        about: About::Function,
+        // `STACK_FRAME_NON_STANDARD` of C and of assembly.
+        layouts: &[layout(X86_64, 8, &[0], Detail::None), layout(X86_64, 4, &[0], Detail::None)],
+    },
 ];
 
 /// Creates a layout with a field that only some entries fill.
@@ -271,6 +314,12 @@ impl Table {
 }
 
 impl TableKind {
+    /// Whether it is read by objtool in the objects, and not by the kernel: it is not loaded, and the linker script
+    /// discards it.
+    pub fn is_for_objtool(self) -> bool {
+        matches!(self, TableKind::Annotation | TableKind::DeadEnd | TableKind::FunctionAnnotation)
+    }
+
     fn table(self) -> &'static Table {
         TABLES.iter().find(|table| table.kind == self).expect("every kind has a table")
     }

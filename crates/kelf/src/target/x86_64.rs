@@ -13,7 +13,7 @@ pub(super) static TARGET: Target = Target {
     e_machine: EM_X86_64,
     is_64: true,
     is_rela: true,
-    is_rewritten: false,
+    is_rewritten: true,
     has_encoding_bit: false,
     mapping_symbols: &[],
     has_encoded_branches: false,

@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use kbuild::{BuildCopy, Content, Make, existing_ancestor, run};
+use kbuild::{BuildCopy, Content, Make, Objtool, existing_ancestor, run};
 use kcli::{Failure, Output};
 use kelf::KernelBuild;
 use kplan::{BlockMap, Contents};
@@ -24,6 +24,7 @@ const NO_DESCENT: &str = "single-goals=prepare";
 pub struct Staged<'b> {
     build: &'b KernelBuild,
     make: Make<'b>,
+    objtool: Option<Objtool>,
     boot_image: PathBuf,
     /// Whether a link has found all its inputs up to date.
     is_checked: bool,
@@ -44,13 +45,14 @@ impl<'b> Staged<'b> {
         let copy = BuildCopy::make(build, &existing_ancestor(out)?, Content::Link)?;
         let make = Make::new(build, variables, copy)?;
         let boot_image = make.boot_image()?;
-        Ok(Staged { build, make, boot_image, is_checked: false })
+        let objtool = Objtool::of(build)?;
+        Ok(Staged { build, make, objtool, boot_image, is_checked: false })
     }
 
     /// Replaces all objects by one, and runs make. May be repeated with another object.
     pub fn link(&mut self, object: &[u8], goal: Goal) -> Result<(), Failure> {
         let _span = info_span!("link", ?goal, bytes = object.len()).entered();
-        let archive = replace_archive(self.build, self.dir(), object)?;
+        let archive = self.replace_archive(object)?;
         let before = fs::read(&archive)?;
         let targets = match goal {
             Goal::Vmlinux => vec!["vmlinux"],
@@ -63,6 +65,24 @@ impl<'b> Staged<'b> {
         }
         self.is_checked = true;
         Ok(())
+    }
+
+    /// Replaces `vmlinux.a` of the copy by an archive of the object alone.
+    fn replace_archive(&self, object: &[u8]) -> Result<PathBuf, Failure> {
+        let dir = self.dir();
+        let archive = dir.join(self.build.archive.file_name().expect("an archive has a name"));
+        let member = dir.join("kshrink.o");
+        fs::write(&member, object)?;
+        if let Some(objtool) = &self.objtool {
+            for message in objtool.add_tables(dir, &member)? {
+                eprintln!("kshrink-spec: warning: {message}");
+            }
+        }
+        fs::remove_file(&archive)?;
+        let mut command = Command::new("ar");
+        command.current_dir(dir).arg("cDPrS").arg(&archive).arg("kshrink.o");
+        run(&mut command, "making an archive of the rewritten object")?;
+        Ok(archive)
     }
 
     /// The copy.
@@ -123,18 +143,6 @@ impl<'b> Staged<'b> {
         std::io::Write::write_all(&mut output, report)?;
         Ok(output.commit()?)
     }
-}
-
-/// Replaces `vmlinux.a` of the copy by an archive of the object alone.
-fn replace_archive(build: &KernelBuild, dir: &Path, object: &[u8]) -> Result<PathBuf, Failure> {
-    let archive = dir.join(build.archive.file_name().expect("an archive has a name"));
-    let member = dir.join("kshrink.o");
-    fs::write(&member, object)?;
-    fs::remove_file(&archive)?;
-    let mut command = Command::new("ar");
-    command.current_dir(dir).arg("cDPrS").arg(&archive).arg("kshrink.o");
-    run(&mut command, "making an archive of the rewritten object")?;
-    Ok(archive)
 }
 
 fn image_target(image: &Path) -> &str {
