@@ -186,9 +186,31 @@ impl KernelTest<'_> {
         kernel: Option<&Kernel>,
         machine: &'static [&'static str],
     ) -> Scenario {
-        let initramfs = format!("{name}-armhf.cpio.gz");
+        self.of_programs("armhf", name, kernel, machine)
+    }
+
+    /// The web server on x86-64.
+    pub fn web_on_x86_64(&mut self) -> Scenario {
+        self.of_programs("amd64", "web", None, &[])
+    }
+
+    /// Two processors, modules of a kernel, and code that is patched, on x86-64.
+    pub fn smp_on_x86_64(&mut self, kernel: &Kernel) -> Scenario {
+        let machine = &["--cpus", "2", "--memory", "128", "--cpu", "max"];
+        self.of_programs("amd64", "smp", Some(kernel), machine)
+    }
+
+    /// Makes a scenario with programs of an architecture of Debian.
+    fn of_programs(
+        &mut self,
+        arch: &str,
+        name: &'static str,
+        kernel: Option<&Kernel>,
+        machine: &'static [&'static str],
+    ) -> Scenario {
+        let initramfs = format!("{name}-{arch}.cpio.gz");
         let run = Run::new(fixture("scenarios/make-initramfs.sh")).args([name, &initramfs]);
-        let run = run.args(kernel.map(|kernel| &kernel.build)).env("ARCH", "armhf").limit(RELINK_LIMIT);
+        let run = run.args(kernel.map(|kernel| &kernel.build)).env("ARCH", arch).limit(RELINK_LIMIT);
         self.spend(Work::Boot, |chain| chain.succeed(run));
         Scenario { name, initramfs, machine }
     }
@@ -254,11 +276,7 @@ impl KernelTest<'_> {
         kernel: Option<&Kernel>,
         machine: &'static [&'static str],
     ) -> Scenario {
-        let initramfs = format!("{name}.cpio.gz");
-        let run = Run::new(fixture("scenarios/make-initramfs.sh")).args([name, &initramfs]);
-        let run = run.args(kernel.map(|kernel| &kernel.build)).limit(RELINK_LIMIT);
-        self.spend(Work::Boot, |chain| chain.succeed(run));
-        Scenario { name, initramfs, machine }
+        self.of_programs("i386", name, kernel, machine)
     }
 
     /// Boots a kernel, with further options for `fixtures/qemu/boot.sh`. If the verdict is not PASS, panics with the

@@ -11,7 +11,7 @@ on their internals.
   program; [`order`]: the plans for them, with [`Random`] numbers; [`random_programs`]: the number of random programs;
   [`minutes`]: the duration of tests of bad input;
 - [`Damage`]: damages a file, determined by a seed;
-- [`elf`]: the contents of an object, read without the tools under test;
+- [`elf`], [`unwind_states`]: the contents of an object or a kernel, read without the tools under test;
 - [`Visit`]: a page, opened in a browser;
 - [`process`]: runs tools, and commands that are expected to fail;
 - [`strace`]: the programs that made the calls in a log;
@@ -28,6 +28,7 @@ mod damage;
 pub mod elf;
 mod kernel;
 mod machine;
+mod orc;
 pub mod order;
 mod parallel;
 mod places;
@@ -43,6 +44,7 @@ pub use chain::{
 pub use damage::Damage;
 pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};
 pub use machine::Machine;
+pub use orc::unwind_states;
 pub use parallel::{parallel, parallel_on};
 pub use places::{cache_dir, command, fixture, recipe};
 pub use random::{Random, minutes, random_programs};

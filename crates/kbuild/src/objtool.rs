@@ -36,12 +36,12 @@ pub struct Objtool {
 
 impl Objtool {
     /// Finds the recorded command of a build. Returns `None` if the build makes no unwind tables, or makes them in
-    /// `vmlinux.o`, after the objects are merged.
+    /// `vmlinux.o`, which the relink makes anew.
     ///
     /// # Errors
     /// Bad input if the build has not recorded the commands.
     pub fn of(build: &KernelBuild) -> Result<Option<Objtool>, Failure> {
-        if !build.is_enabled("CONFIG_UNWINDER_ORC") || build.links_vmlinux_o() {
+        if !build.is_enabled("CONFIG_UNWINDER_ORC") || build.delays_objtool() {
             return Ok(None);
         }
         let recorded = |name: &str, step: fn(&str) -> Option<Vec<String>>| {

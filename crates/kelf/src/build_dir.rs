@@ -23,8 +23,7 @@ pub struct KernelBuild {
     pub vmlinux: PathBuf,
     /// Its machine.
     pub machine: Machine,
-    /// The file that is linked whole: `vmlinux.a`, or `vmlinux.o` if the kernel links that (`CONFIG_LTO_CLANG`,
-    /// `CONFIG_X86_KERNEL_IBT`).
+    /// The file that is linked whole: `vmlinux.a`, or `vmlinux.o` if its members are no objects (`CONFIG_LTO_CLANG`).
     pub archive: PathBuf,
     /// Libraries from which the link takes the needed members, in order. Empty if `archive` is `vmlinux.o`, which
     /// already contains these.
@@ -82,8 +81,7 @@ impl KernelBuild {
         let config = read_config(&dir)?;
         let is_enabled = |option: &str| config.get(option).is_some_and(|value| value == "y");
 
-        let links_object = is_enabled("CONFIG_LTO_CLANG") || is_enabled("CONFIG_X86_KERNEL_IBT");
-        let (archive, libraries) = if links_object {
+        let (archive, libraries) = if is_enabled("CONFIG_LTO_CLANG") {
             (existing(&dir, "vmlinux.o")?, Vec::new())
         } else {
             (existing(&dir, "vmlinux.a")?, recorded_libraries(&dir)?)
@@ -110,12 +108,18 @@ impl KernelBuild {
         self.config(option) == Some("y")
     }
 
-    /// Whether the kernel links `vmlinux.o` instead of `vmlinux.a`.
+    /// Whether the build runs objtool once, on `vmlinux.o`, and links that file, instead of running it on every object
+    /// (scripts/Makefile.lib, `delay-objtool`). The build makes `vmlinux.o` from `vmlinux.a`.
+    pub fn delays_objtool(&self) -> bool {
+        self.is_enabled("CONFIG_LTO_CLANG") || self.is_enabled("CONFIG_X86_KERNEL_IBT")
+    }
+
+    /// Whether only `vmlinux.o` holds the kernel's code, because the members of `vmlinux.a` are bitcode.
     pub fn links_vmlinux_o(&self) -> bool {
         self.archive.extension().is_some_and(|extension| extension == "o")
     }
 
-    /// Refuses a build that links `vmlinux.o`, which cannot be rewritten object by object.
+    /// Refuses a build whose objects hold no machine code.
     ///
     /// # Errors
     /// [`Error::Build`], with the options to change.
@@ -125,8 +129,8 @@ impl KernelBuild {
         }
         Err(Error::Build {
             path: self.vmlinux.clone(),
-            problem: "this kernel links vmlinux.o, which kshrink cannot rewrite yet".into(),
-            advice: "build it without CONFIG_LTO_CLANG and CONFIG_X86_KERNEL_IBT".into(),
+            problem: "the objects of this kernel are bitcode, which kshrink cannot rewrite".into(),
+            advice: "build it without CONFIG_LTO_CLANG".into(),
         })
     }
 }

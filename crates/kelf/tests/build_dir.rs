@@ -115,7 +115,13 @@ fn configuration_decides_what_is_linked() {
     let beside = [".vmlinux.export.o", "init/version-timestamp.o"];
     assert_eq!(relative(&build, &build.beside), beside);
 
+    // objtool reads vmlinux.o, but its parts are the same objects.
     dir.write("include/config/auto.conf", "CONFIG_X86_KERNEL_IBT=y\n");
+    let build = find(&dir).unwrap();
+    assert!(build.delays_objtool() && build.check_links_objects().is_ok());
+    assert_eq!(relative(&build, &build.libraries), ["lib/lib.a", "arch/x86/lib/lib.a"]);
+
+    dir.write("include/config/auto.conf", "CONFIG_LTO_CLANG=y\n");
     assert!(refused(&dir).contains("vmlinux.o: is missing"));
     fs::copy(dir.path("init/main.o"), dir.path("vmlinux.o")).unwrap();
     let build = find(&dir).unwrap();

@@ -71,8 +71,9 @@ pub struct Arguments {
     #[arg(long, requires = "output")]
     pub keep_debug: bool,
 
-    /// Begin text, read-only data, init and data of a 32-bit ARM kernel on the next page instead of the next MiB, so that
-    /// the memory between them can be used; with any passes
+    /// Begin segments on the next page, so that the memory between them can be used, where the configuration allows it:
+    /// text, read-only data, init and data of a 32-bit ARM kernel instead of on the next MiB; the text of entries and
+    /// unencrypted data of an x86-64 kernel instead of on the next 2 MiB; with any passes
     #[arg(long, conflicts_with = "objects")]
     pub pack_segments: bool,
 

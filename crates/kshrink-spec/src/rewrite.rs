@@ -16,6 +16,7 @@ use kplan::{Mechanism, Plan};
 use crate::freeze::Freezing;
 use crate::freeze::runtime::Runtime;
 use crate::phases::Phases;
+use crate::segments::Packing;
 use crate::sizes::Sizes;
 use crate::{command_line, segments};
 
@@ -57,11 +58,12 @@ impl RewriteInput {
         if let Some(params) = plan.params.as_ref().filter(|_| runs(&Params)) {
             files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
         }
-        let nothing_to_pack = if pack_segments { segments::nothing_to_pack(&build)? } else { None };
-        if let Some(why) = &nothing_to_pack {
-            eprintln!("kshrink-spec: warning: --pack-segments changes nothing: {why}");
+        let packing = pack_segments.then(|| Packing::of(&build)).transpose()?;
+        let packs_segments = packing.as_ref().is_some_and(|packing| packing.changes);
+        for why in packing.iter().flat_map(|packing| &packing.kept) {
+            let effect = if packs_segments { "packs less" } else { "changes nothing" };
+            eprintln!("kshrink-spec: warning: --pack-segments {effect}: {why}");
         }
-        let packs_segments = pack_segments && nothing_to_pack.is_none();
         let freezes = runs(&Freeze);
         if packs_segments {
             let flags: &[&str] = if freezes { &["-DKSHRINK_FREEZES"] } else { &[] };

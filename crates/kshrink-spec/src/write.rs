@@ -62,7 +62,7 @@ impl Writer<'_> {
         phases.next("relink");
         let mut staged = Staged::copy(build, self.make, out)?;
         if self.input.packs_segments() {
-            segments::edit_script(staged.dir())?;
+            segments::edit_script(build, staged.dir())?;
         }
         let link = || -> Result<_, Failure> {
             if let Some(freezing) = self.input.freezing() {

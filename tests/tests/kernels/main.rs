@@ -16,6 +16,7 @@ mod html;
 mod memory;
 mod operations;
 mod parameters;
+mod x86_64;
 
 use std::fs;
 use std::path::Path;
@@ -261,25 +262,5 @@ fn what_ran_lies_together_and_serves() {
         // the timing of requests, and each function that was not seen may cost a page.
         let is_dense = 10 * touched < 9 * minimum && 2 * touched < before;
         assert!(is_dense, "{touched} pages touched, {before} before, {minimum} for whole functions");
-    });
-}
-
-#[test]
-#[ignore = "builds objects of one more kernel"]
-fn x86_64_objects_lift() {
-    KernelTest::check("x86_64_objects_lift", |test| {
-        let build = test.recipe("web-x86_64-objects");
-        let archives = ["arch/x86/kernel/built-in.a", "fs/built-in.a"].map(|name| build.join(name));
-        let members = archives.map(|archive| test.chain.succeed(Run::new("ar").arg("t").arg(archive)).text());
-        let objects = members.iter().flat_map(|text| text.lines()).collect::<Vec<_>>();
-        assert!(objects.len() > 150, "only {} objects", objects.len());
-        let script = build.join("arch/x86/kernel/vmlinux.lds");
-        let run = Run::kshrink("kcfg").args(["--summary", "--json", "--linker-script"]).arg(script);
-        let run = run.arg("--objects").args(objects);
-        let outcome = test.chain.succeed(run);
-        let summary: Value = serde_json::from_slice(&outcome.stdout).expect("a JSON summary");
-        for (what, least) in [("functions", 3_000), ("jump_tables", 10), ("fixed_blocks", 200)] {
-            assert!(summary[what].as_u64() > Some(least), "few {what}: {}", summary[what]);
-        }
     });
 }

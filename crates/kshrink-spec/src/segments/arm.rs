@@ -4,12 +4,10 @@
 //! memory between them is never used. Here, the linker script of the relink aligns to pages, and a runtime
 //! (`kdecomp-rt/kernel/arm_segments.c`) maps the sections in which the protection changes by pages.
 
-use std::fs;
-use std::path::Path;
-
 use kcli::Failure;
-use kelf::{InputFiles, KernelBuild, Machine};
+use kelf::{InputFiles, KernelBuild};
 
+use super::Packing;
 use crate::runtime_source::source;
 use kbuild::{ASSEMBLY, KernelCompiler, Source, Unit};
 
@@ -25,9 +23,6 @@ const REPLACED: [&str; 2] = ["free_initmem", "mark_rodata_ro"];
 
 /// The functions of the kernel that the runtime wraps.
 const WRAPPED: [&str; 1] = ["bootmem_init"];
-
-/// The linker script that Kbuild generates, relative to the build directory.
-const SCRIPT: &str = "arch/arm/kernel/vmlinux.lds";
 
 /// The alignment of a segment in that script.
 const SECTION: &str = ". = ALIGN(1<<20);";
@@ -50,19 +45,15 @@ const OBSTACLES: [(&str, &str); 9] = [
     ("CONFIG_KASAN", "the shadow of packed segments was never tested"),
 ];
 
-/// Returns the reason for which a kernel has nothing to pack, if that is so.
+/// Returns the effect of packing.
 ///
 /// # Errors
 /// Bad input that names the option that prevents packing.
-pub fn nothing_to_pack(build: &KernelBuild) -> Result<Option<String>, Failure> {
-    if build.machine != Machine::Arm {
-        return Ok(Some(format!(
-            "the linker script of a kernel for {} aligns segments to pages",
-            build.machine
-        )));
-    }
+pub(super) fn packing(build: &KernelBuild) -> Result<Packing, Failure> {
     if !build.is_enabled(ALIGNING) {
-        return Ok(Some(format!("without {ALIGNING}, the linker script aligns segments to pages")));
+        return Ok(Packing::nothing(format!(
+            "without {ALIGNING}, the linker script aligns segments to pages"
+        )));
     }
     let needed = ["CONFIG_MMU", "CONFIG_CPU_V7"];
     if let Some(option) = needed.iter().find(|option| !build.is_enabled(option)) {
@@ -74,7 +65,7 @@ pub fn nothing_to_pack(build: &KernelBuild) -> Result<Option<String>, Failure> {
     }
     match OBSTACLES.iter().find(|(option, _)| build.is_enabled(option)) {
         Some((option, why)) => Err(refusal(build, &format!("with {option}"), why)),
-        None => Ok(None),
+        None => Ok(Packing { changes: true, kept: Vec::new() }),
     }
 }
 
@@ -89,31 +80,13 @@ fn refusal(build: &KernelBuild, condition: &str, why: &str) -> Failure {
 ///
 /// # Errors
 /// Those of [`KernelCompiler`].
-pub fn join(files: InputFiles, build: &KernelBuild, flags: &[&str]) -> Result<InputFiles, Failure> {
+pub(super) fn join(files: InputFiles, build: &KernelBuild, flags: &[&str]) -> Result<InputFiles, Failure> {
     let objects = KernelCompiler::of(build)?.compile_all(&HEADERS, &UNITS, flags)?;
     Ok(files.with_objects(objects).wrapping(&WRAPPED).overriding(&REPLACED))
 }
 
-/// Changes the linker script in the copy of a build directory. It is newer than its sources then, so make does not
-/// generate it again.
-///
-/// # Errors
-/// Bad input if the script is not the one that Linux has.
-pub fn edit_script(dir: &Path) -> Result<(), Failure> {
-    let path = dir.join(SCRIPT);
-    let wrong = |problem: &str| {
-        Failure::bad_input(format!(
-            "{SCRIPT}: {problem}, so its segments cannot be packed; expected the linker script of Linux 6.1 to 7.2; \
-             omit --pack-segments"
-        ))
-    };
-    let script = fs::read_to_string(&path).map_err(|error| wrong(&format!("cannot be read ({error})")))?;
-    let script = packed(&script).map_err(|problem| wrong(&problem))?;
-    fs::write(&path, script).map_err(|error| Failure::job(format!("{}: {error}", path.display())))
-}
-
 /// Returns the script with segments that begin on the next page.
-fn packed(script: &str) -> Result<String, String> {
+pub(super) fn packed(script: &str) -> Result<String, String> {
     // The data begins with the stack of the first task, whose alignment may be larger than a page.
     let data = script.split_once(" .data : ").map(|(_, data)| data);
     let align =

@@ -1,0 +1,78 @@
+//! Packed segments: parts of a kernel that begin on the next page instead of the next megabyte or two.
+//!
+//! Linker scripts align some parts of a kernel to the size of a large page, and the memory before them is never used.
+//! Here, the linker script of the relink aligns these parts to pages, where nothing in the kernel's configuration needs
+//! more. Each machine has a module: [`arm`], [`x86_64`].
+
+mod arm;
+mod x86_64;
+
+use std::fs;
+use std::path::Path;
+
+use kcli::Failure;
+use kelf::{InputFiles, KernelBuild, Machine};
+
+/// What packing would do to a kernel.
+pub struct Packing {
+    /// Whether it changes anything.
+    pub changes: bool,
+    /// The parts that stay as they are, with the reasons; or the reason for which nothing changes.
+    pub kept: Vec<String>,
+}
+
+impl Packing {
+    /// Finds what packing would do.
+    ///
+    /// # Errors
+    /// Bad input that names the option that prevents packing.
+    pub fn of(build: &KernelBuild) -> Result<Packing, Failure> {
+        match build.machine {
+            Machine::Arm => arm::packing(build),
+            Machine::X86_64 => Ok(x86_64::packing(build)),
+            other => Ok(Packing::nothing(format!(
+                "the linker script of a kernel for {other} aligns segments to pages"
+            ))),
+        }
+    }
+
+    /// Packing that changes nothing.
+    fn nothing(why: String) -> Packing {
+        Packing { changes: false, kept: vec![why] }
+    }
+}
+
+/// Adds the code that packed segments require to a kernel's objects. `flags` are for the compiler.
+///
+/// # Errors
+/// Those of [`kbuild::KernelCompiler`].
+pub fn join(files: InputFiles, build: &KernelBuild, flags: &[&str]) -> Result<InputFiles, Failure> {
+    match build.machine {
+        Machine::Arm => arm::join(files, build, flags),
+        _ => Ok(files),
+    }
+}
+
+/// Changes the linker script in the copy of a build directory. It is newer than its sources then, so make does not
+/// generate it again.
+///
+/// # Errors
+/// Bad input if the script is not the one that Linux has.
+pub fn edit_script(build: &KernelBuild, dir: &Path) -> Result<(), Failure> {
+    let name = build.linker_script.strip_prefix(&build.dir).unwrap_or(&build.linker_script);
+    let path = dir.join(name);
+    let wrong = |problem: &str| {
+        Failure::bad_input(format!(
+            "{}: {problem}, so its segments cannot be packed; expected the linker script of Linux 6.1 to 7.2; omit \
+             --pack-segments",
+            name.display()
+        ))
+    };
+    let script = fs::read_to_string(&path).map_err(|error| wrong(&format!("cannot be read ({error})")))?;
+    let packed = match build.machine {
+        Machine::Arm => arm::packed(&script),
+        _ => x86_64::packed(&script, build),
+    };
+    let script = packed.map_err(|problem| wrong(&problem))?;
+    fs::write(&path, script).map_err(|error| Failure::job(format!("{}: {error}", path.display())))
+}

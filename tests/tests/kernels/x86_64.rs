@@ -1,0 +1,52 @@
+//! Kernels for x86-64.
+
+use kshrink_tests::{Kernel, KernelTest, Run, Scenario, recipe, unwind_states};
+
+fn busybox_plan() -> String {
+    let busybox = recipe("package.sh", &["busybox-static", "amd64"]).join("bin/busybox");
+    Run::kshrink("syscall-scan").arg(busybox).succeed().text()
+}
+
+/// Rewrites a kernel without a pass, and checks that its sections have their sizes, that every function is unwound as
+/// before, and that it boots. Only the gaps between sections change, by up to `gaps` bytes.
+fn stays_the_same(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, gaps: u64) {
+    let same = test.rewritten(kernel, "same", "", &["--passes", "none"]);
+    for column in ["text", "init_text", "data", "init_data"] {
+        let (before, after) = (same.size("before", column), same.size("after", column));
+        assert!(before.abs_diff(after) <= gaps, "{before} bytes of {column}, then {after}");
+    }
+    let (before, after) = (unwind_states(&kernel.vmlinux), unwind_states(&same.kernel.vmlinux));
+    assert!(before.len() > 10_000, "only {} functions", before.len());
+    let changed: Vec<&String> = before
+        .iter()
+        .filter(|(name, states)| after.get(*name) != Some(states))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(changed.is_empty(), "unwound in another way: {changed:?}");
+    test.passes(scenario, &same.kernel, &[]);
+}
+
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
+    KernelTest::check("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", |test| {
+        let kernel = test.kernel("web-x86_64");
+        let scenario = test.web_on_x86_64();
+        stays_the_same(test, &kernel, &scenario, 512);
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
+        test.passes(&scenario, &small.kernel, &[]);
+    });
+}
+
+/// Indirect branch tracking, thunks for returns and branches, space before functions, modules and the function tracer.
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks() {
+    KernelTest::check("the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks", |test| {
+        let kernel = test.kernel("websmp-x86_64");
+        let scenario = test.smp_on_x86_64(&kernel);
+        stays_the_same(test, &kernel, &scenario, 4096);
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
+        test.passes(&scenario, &small.kernel, &[]);
+    });
+}
