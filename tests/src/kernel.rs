@@ -194,6 +194,11 @@ impl KernelTest<'_> {
         self.of_programs("amd64", "web", None, &[])
     }
 
+    /// The web server, then the kernel's figures of memory, on x86-64.
+    pub fn frozen_on_x86_64(&mut self) -> Scenario {
+        self.of_programs("amd64", "frozen", None, &[])
+    }
+
     /// Two processors, modules of a kernel, and code that is patched, on x86-64.
     pub fn smp_on_x86_64(&mut self, kernel: &Kernel) -> Scenario {
         let machine = &["--cpus", "2", "--memory", "128", "--cpu", "max"];

@@ -42,14 +42,16 @@ impl Segments {
         Ok(Segments(segments))
     }
 
-    /// Returns the load address of `address`. The end of a segment belongs to it unless another segment begins there.
+    /// Returns the load address of `address`. Memory behind a segment belongs to it, up to the next segment: symbols may
+    /// bound the gap between two.
     pub fn load_address(&self, address: u64) -> u64 {
         let holds = |segment: &&ProgramHeader| {
             (segment.p_vaddr..segment.p_vaddr + segment.p_memsz).contains(&address)
         };
-        let ends = |segment: &&ProgramHeader| segment.p_vaddr + segment.p_memsz == address;
-        let segment = self.0.iter().find(holds).or_else(|| self.0.iter().find(ends));
-        segment.map_or(address, |segment| address - segment.p_vaddr + segment.p_paddr)
+        let end = |segment: &&ProgramHeader| segment.p_vaddr + segment.p_memsz;
+        let before = || self.0.iter().filter(|segment| end(segment) <= address).max_by_key(end);
+        let segment = self.0.iter().find(holds).or_else(before);
+        segment.map_or(address, |segment| (address - segment.p_vaddr).saturating_add(segment.p_paddr))
     }
 
     /// Returns the load addresses of `range`.
@@ -79,6 +81,8 @@ mod tests {
         let init = segments.load_range(0xffff_ffff_8120_0000..0xffff_ffff_8132_0000);
         assert_eq!(init, 0x120_0000..0x132_0000);
         assert_eq!(segments.load_range(0..0x2_0000), 0x120_0000..0x122_0000);
+        // __end_rodata, on the next page after the segment.
+        assert_eq!(segments.load_address(0xffff_ffff_8120_0f00), 0x120_0f00);
         // Without program headers, addresses are unchanged.
         assert_eq!(Segments(Vec::new()).load_address(0x1000), 0x1000);
     }

@@ -2,7 +2,7 @@
 
 use kshrink_tests::{Kernel, KernelTest, Run, Scenario, recipe, unwind_states};
 
-fn busybox_plan() -> String {
+pub(super) fn busybox_plan() -> String {
     let busybox = recipe("package.sh", &["busybox-static", "amd64"]).join("bin/busybox");
     Run::kshrink("syscall-scan").arg(busybox).succeed().text()
 }
