@@ -36,6 +36,7 @@ mod bases;
 mod error;
 mod head;
 mod headers;
+mod join;
 mod lines;
 mod resolve;
 mod segments;

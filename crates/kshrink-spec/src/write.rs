@@ -4,6 +4,7 @@ use std::path::Path;
 
 use kcfg::lower::Lowered;
 use kcli::{Failure, Output};
+use kelf::Object;
 use kopt::PassRef;
 use kplan::Contents;
 
@@ -57,7 +58,7 @@ impl Writer<'_> {
         };
         let Rewritten { graph, passes, sizes } = rewritten;
         phases.next("emit");
-        let Lowered { object, code } = rewrite::lower(graph, self.passes)?;
+        let Lowered { mut object, code } = rewrite::lower(graph, self.passes)?;
         sizes.place(&code);
         phases.next("relink");
         let mut staged = Staged::copy(build, self.make, out)?;
@@ -65,6 +66,11 @@ impl Writer<'_> {
             segments::edit_script(build, staged.dir())?;
         }
         let link = || -> Result<_, Failure> {
+            let completed = staged.complete(&mut object)?;
+            let object = match &completed {
+                Some(bytes) => Object::read("kshrink.o", bytes).map_err(Failure::of)?,
+                None => object,
+            };
             if let Some(freezing) = self.input.freezing() {
                 let frozen = freeze::link(&mut staged, object, freezing, &mut phases)?;
                 return Ok((frozen.bases, Some(frozen.counts)));

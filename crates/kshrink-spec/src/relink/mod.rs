@@ -12,7 +12,7 @@ use std::process::Command;
 
 use kbuild::{BuildCopy, Content, Make, Objtool, existing_ancestor, run};
 use kcli::{Failure, Output};
-use kelf::KernelBuild;
+use kelf::{KernelBuild, Object};
 use kplan::{BlockMap, Contents};
 use tracing::info_span;
 
@@ -49,6 +49,20 @@ impl<'b> Staged<'b> {
         Ok(Staged { build, make, objtool, boot_image, is_checked: false })
     }
 
+    /// Adds the tables that the build's own tools add to every object. Returns the new object as a file, whose sections
+    /// and symbols begin with those of `object`; `None` if nothing is added. Prints what the tools say.
+    ///
+    /// # Errors
+    /// A failed job if a tool fails.
+    pub fn complete(&self, object: &mut Object<'_>) -> Result<Option<Vec<u8>>, Failure> {
+        let Some(objtool) = &self.objtool else { return Ok(None) };
+        let (bytes, messages) = objtool.add_tables(self.dir(), object)?;
+        for message in messages {
+            eprintln!("kshrink-spec: warning: {message}");
+        }
+        Ok(Some(bytes))
+    }
+
     /// Replaces all objects by one, and runs make. May be repeated with another object.
     pub fn link(&mut self, object: &[u8], goal: Goal) -> Result<(), Failure> {
         let _span = info_span!("link", ?goal, bytes = object.len()).entered();
@@ -73,11 +87,6 @@ impl<'b> Staged<'b> {
         let archive = dir.join(self.build.archive.file_name().expect("an archive has a name"));
         let member = dir.join("kshrink.o");
         fs::write(&member, object)?;
-        if let Some(objtool) = &self.objtool {
-            for message in objtool.add_tables(dir, &member)? {
-                eprintln!("kshrink-spec: warning: {message}");
-            }
-        }
         fs::remove_file(&archive)?;
         let mut command = Command::new("ar");
         command.current_dir(dir).arg("cDPrS").arg(&archive).arg("kshrink.o");
