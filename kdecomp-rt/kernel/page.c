@@ -20,9 +20,6 @@
 #include <linux/sched/clock.h>
 #include <linux/string.h>
 
-#include <asm/sections.h>
-#include <asm/tlbflush.h>
-
 #include "runtime.h"
 
 void __real_free_initmem(void);
@@ -80,7 +77,7 @@ void __ref __wrap_free_initmem(void)
 	for (address = (unsigned long)kshrink_frozen_text; kshrink_is_frozen(address); address += PAGE_SIZE) {
 		pte_t entry = READ_ONCE(*kshrink_pte_of(address));
 
-		if (pte_present(entry) && init_section_contains(page_address(pte_page(entry)), PAGE_SIZE))
+		if (pte_present(entry) && kshrink_is_init(page_address(pte_page(entry))))
 			kshrink_unmap(address);
 	}
 	flush_tlb_kernel_range((unsigned long)kshrink_frozen_text, (unsigned long)kshrink_frozen_end);

@@ -67,12 +67,20 @@ void kshrink_free(void *address)
 		__free_page(page);
 }
 
+/* Kernels for 64 bits map the image apart from the linear mapping. */
+bool kshrink_is_init(const void *page)
+{
+	phys_addr_t at = __pa(page);
+
+	return at >= __pa_symbol(__init_begin) && at < __pa_symbol(__init_end);
+}
+
 void kshrink_give_back(void *page)
 {
 	u32 i;
 
 	/* Pages in init data will be freed with it. */
-	if (init_section_contains(page, PAGE_SIZE))
+	if (kshrink_is_init(page))
 		return;
 	for (i = 0; i < ARRAY_SIZE(reserve); i++)
 		if (!cmpxchg(&reserve[i], NULL, page))

@@ -121,6 +121,9 @@ void kshrink_free(void *address);
  */
 void *kshrink_take_page(bool for_good);
 
+/* Whether a page, of the linear mapping or of the kernel's image, is in init data. */
+bool kshrink_is_init(const void *page);
+
 /* Releases an unused page, to the reserve or to the allocator. */
 void kshrink_give_back(void *page);
 

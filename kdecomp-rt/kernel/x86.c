@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* The part of the runtime for an i386, for both mechanisms: addresses, and memory during boot. */
+/* The part of the runtime for x86, for both mechanisms: addresses, and memory during boot. */
 #include <linux/init.h>
 #include <linux/kernel.h>
 #include <linux/memblock.h>
@@ -14,14 +14,27 @@
 #include "runtime.h"
 #include "x86.h"
 
+#ifdef CONFIG_X86_64
+/*
+ * Frozen addresses end a GiB above the lowest address of the kernel's mapping, within the area of modules and the reach
+ * of every instruction, in the page of page tables that maps the kernel (level2_kernel_pgt). The kernel is below that
+ * area (KERNEL_IMAGE_SIZE).
+ */
+#define AREA_START MODULES_VADDR
+#define AREA_END MODULES_END
+KSHRINK_PLACE(__START_KERNEL_map + SZ_1G - SZ_64M, __START_KERNEL_map + SZ_1G, false);
+#else
 /*
  * Frozen addresses end with the vmalloc area, if nothing is reserved above that at boot (as mem_init() in
  * arch/x86/mm/init_32.c computes it). They are at most half of that area, in a kernel with as much memory as it can map.
  * Without physical address extension, data is executable, so copies need no window.
  */
+#define AREA_START VMALLOC_START
+#define AREA_END VMALLOC_END
 #define __FIXADDR_TOP (-PAGE_SIZE)
 KSHRINK_PLACE(VMALLOC_END - SZ_64M, VMALLOC_END, IS_ENABLED(CONFIG_X86_PAE));
 #undef __FIXADDR_TOP
+#endif
 
 /* The first page taken from the room after the kernel. */
 static void *first_page __initdata;
@@ -54,9 +67,21 @@ void __ref *kshrink_early_page(bool for_good)
 
 void __init kshrink_check_addresses(unsigned long first, unsigned long end)
 {
-	if (first < VMALLOC_START || end > VMALLOC_END)
-		panic("kshrink: frozen code at %lx-%lx is not within the vmalloc area %lx-%lx; boot without vmalloc= and reservetop=",
-		      first, end, VMALLOC_START, VMALLOC_END);
+	if (first < AREA_START || end > AREA_END)
+		panic("kshrink: frozen code at %lx-%lx is not within the area %lx-%lx; boot without vmalloc= and reservetop=",
+		      first, end, AREA_START, AREA_END);
+}
+
+/* Returns the entry of the page middle directory for an address. */
+static pmd_t __init *pmd_of(unsigned long address)
+{
+#ifdef CONFIG_X86_64
+	return level2_kernel_pgt + pmd_index(address);
+#else
+	pgd_t *entry = initial_page_table + pgd_index(address);
+
+	return pmd_offset(pud_offset(p4d_offset(entry, address), address), address);
+#endif
 }
 
 void __init kshrink_prepare(void)
@@ -65,15 +90,11 @@ void __init kshrink_prepare(void)
 	pte_t *table = kshrink_page_tables;
 
 	/*
-	 * setup_arch() copies entries of the page directory to the one from which all others are copied. With physical
-	 * address extension, both lead to one table of these entries.
+	 * On an i386, setup_arch() copies entries of the page directory to the one from which all others are copied. With
+	 * physical address extension, both lead to one table of these entries.
 	 */
-	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE) {
-		pgd_t *entry = initial_page_table + pgd_index(address);
-
-		native_set_pmd(pmd_offset(pud_offset(p4d_offset(entry, address), address), address),
-			       __pmd(__pa(table) | _KERNPG_TABLE));
-	}
+	for (; address < (unsigned long)kshrink_frozen_end; address += PMD_SIZE, table += PTRS_PER_PTE)
+		native_set_pmd(pmd_of(address), __pmd(__pa(table) | _KERNPG_TABLE));
 }
 
 bool kshrink_is_strict(void)

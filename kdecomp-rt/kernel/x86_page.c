@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-/* By page, faults and page tables of an i386. */
+/* By page, faults and page tables of x86. */
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/pgtable.h>

@@ -60,6 +60,11 @@ impl Machine {
         target.has_encoding_bit && address & 1 != 0 || address & u64::from(target.code_alignment - 1) == 0
     }
 
+    /// Returns an address of a kernel's image, given its lower 32 bits. Images of 64 bits are in the highest 2 GiB.
+    pub fn kernel_address(self, low: u32) -> u64 {
+        if self.is_64() { low as i32 as u64 } else { low.into() }
+    }
+
     /// Returns the address of the first byte of code whose address, as a value, has the given number
     /// ([`Target::has_encoding_bit`]).
     pub fn first_byte(self, address: u64) -> u64 {

@@ -102,6 +102,12 @@ pub fn absolute_word(machine: Machine) -> u32 {
     machine.target().relocs.absolute_word
 }
 
+/// Returns the relocation of 4 bytes that hold an address, or of the lower half of an address of 64 bits, which is
+/// extended with its sign where there is such a relocation.
+pub fn absolute_32(machine: Machine) -> u32 {
+    machine.target().relocs.absolute_32
+}
+
 /// Returns the relocation of a 4-byte distance in data or in an x86 instruction: S + A - P.
 pub fn relative_32(machine: Machine) -> u32 {
     machine.target().relocs.relative_32

@@ -65,7 +65,8 @@ impl RewriteInput {
             eprintln!("kshrink-spec: warning: --pack-segments {effect}: {why}");
         }
         let freezes = runs(&Freeze);
-        if packs_segments {
+        let has_packing_runtime = packing.is_some_and(|packing| packing.has_runtime);
+        if has_packing_runtime {
             let flags: &[&str] = if freezes { &["-DKSHRINK_FREEZES"] } else { &[] };
             files = segments::join(files, &build, flags)?;
         }
@@ -73,7 +74,7 @@ impl RewriteInput {
         if freezes {
             let mechanism = plan.frozen.as_ref().map_or(Mechanism::Page, |frozen| frozen.mechanism);
             supported::check(&build, mechanism)?;
-            let flags: &[&str] = if packs_segments { &["-DKSHRINK_PACKS"] } else { &[] };
+            let flags: &[&str] = if has_packing_runtime { &["-DKSHRINK_PACKS"] } else { &[] };
             let runtime = Runtime::compile(&build, mechanism, flags)?;
             freezing = Some(Freezing { mechanism, place: runtime.place.clone() });
             files = runtime.join(files);

@@ -10,6 +10,8 @@ struct Obstacle {
     option: &'static str,
     /// The mechanism that it affects; `None` for every one.
     of: Option<Mechanism>,
+    /// The machine that it affects; `None` for every one.
+    on: Option<Machine>,
     why: &'static str,
 }
 
@@ -17,31 +19,76 @@ const OBSTACLES: &[Obstacle] = &[
     Obstacle {
         option: "CONFIG_RANDOMIZE_BASE",
         of: None,
+        on: None,
         why: "the kernel moves at boot, and the packed bytes hold its addresses",
     },
     Obstacle {
         option: "CONFIG_RELOCATABLE",
         of: None,
+        // An x86-64 kernel has the same virtual addresses wherever it is loaded.
+        on: Some(Machine::I386),
         why: "the kernel can be loaded elsewhere, and the packed bytes hold its addresses",
     },
-    Obstacle { option: "CONFIG_CPU_V6", of: None, why: "page-table entries are made in the format of ARMv7" },
+    Obstacle {
+        option: "CONFIG_CPU_V6",
+        of: None,
+        on: None,
+        why: "page-table entries are made in the format of ARMv7",
+    },
     Obstacle {
         option: "CONFIG_CPU_V6K",
         of: None,
+        on: None,
         why: "page-table entries are made in the format of ARMv7",
     },
-    Obstacle { option: "CONFIG_PREEMPT_RT", of: None, why: "its page allocator sleeps, and a thaw must not" },
-    Obstacle { option: "CONFIG_KASAN", of: None, why: "frozen addresses have no shadow" },
+    Obstacle {
+        option: "CONFIG_PREEMPT_RT",
+        of: None,
+        on: None,
+        why: "its page allocator sleeps, and a thaw must not",
+    },
+    Obstacle { option: "CONFIG_KASAN", of: None, on: None, why: "frozen addresses have no shadow" },
     Obstacle {
         option: "CONFIG_XIP_KERNEL",
         of: None,
+        on: None,
         why: "the kernel itself occupies the addresses of frozen code",
     },
-    Obstacle { option: "CONFIG_CPU_BIG_ENDIAN", of: None, why: "the packed bytes are little endian" },
+    Obstacle {
+        option: "CONFIG_CPU_BIG_ENDIAN",
+        of: None,
+        on: None,
+        why: "the packed bytes are little endian",
+    },
     Obstacle {
         option: "CONFIG_KVM_GUEST",
         of: Some(Mechanism::Page),
+        on: None,
         why: "KVM signals other events to its guests by page faults whose addresses can look like frozen code",
+    },
+    Obstacle {
+        option: "CONFIG_X86_FRED",
+        of: Some(Mechanism::Page),
+        on: None,
+        why: "the address of a page fault is elsewhere, which was never tested",
+    },
+    Obstacle {
+        option: "CONFIG_AMD_MEM_ENCRYPT",
+        of: None,
+        on: None,
+        why: "thawing was never tested with encrypted memory",
+    },
+    Obstacle {
+        option: "CONFIG_INTEL_TDX_GUEST",
+        of: None,
+        on: None,
+        why: "thawing was never tested with encrypted memory",
+    },
+    Obstacle {
+        option: "CONFIG_XEN_PV",
+        of: None,
+        on: None,
+        why: "the hypervisor forbids the kernel to write page tables",
     },
 ];
 
@@ -61,9 +108,17 @@ const NEEDED_ON_ARM: [(&str, Option<Mechanism>, &str); 3] = [
 /// Bad input that names the option to change, or the functions that a newer kernel lacks.
 pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
     let file = build.vmlinux.display();
-    if !matches!(build.machine, Machine::I386 | Machine::Arm) {
+    let is_supported = match mechanism {
+        Mechanism::Page => matches!(build.machine, Machine::I386 | Machine::X86_64 | Machine::Arm),
+        Mechanism::Stub => matches!(build.machine, Machine::I386 | Machine::Arm),
+    };
+    if !is_supported {
+        let (mechanism, known) = match mechanism {
+            Mechanism::Page => ("page", "i386, x86_64 and arm; rewrite it without freezing"),
+            Mechanism::Stub => ("stub", "i386 and arm; freeze it by page, or rewrite it without freezing"),
+        };
         return Err(Failure::bad_input(format!(
-            "{file}: cannot freeze a kernel for {}, only for i386 and arm; rewrite it without freezing",
+            "{file}: cannot freeze a kernel for {} by {mechanism}, only for {known}",
             build.machine
         )));
     }
@@ -75,7 +130,10 @@ pub fn check(build: &KernelBuild, mechanism: Mechanism) -> Result<(), Failure> {
              do not freeze it"
         )));
     }
-    let is_one = |obstacle: &&Obstacle| applies(obstacle.of) && build.is_enabled(obstacle.option);
+    let is_one = |obstacle: &&Obstacle| {
+        let is_here = obstacle.on.is_none_or(|machine| machine == build.machine);
+        is_here && applies(obstacle.of) && build.is_enabled(obstacle.option)
+    };
     match OBSTACLES.iter().find(is_one) {
         None => check_names(build),
         Some(Obstacle { option, why, .. }) => Err(Failure::bad_input(format!(

@@ -31,6 +31,7 @@ pub(super) static TARGET: Target = Target {
         prefix: "AARCH64",
         describe,
         absolute_word: R_AARCH64_ABS64,
+        absolute_32: R_AARCH64_ABS32,
         relative_32: R_AARCH64_PREL32,
         branch: R_AARCH64_JUMP26,
         branch_bias: |_| None,
@@ -55,6 +56,7 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "arm64",
+        part_marker: "",
         boot_images: ["arch/arm64/boot/Image.gz", "Image.gz"],
         reserved: &[("_stext", "_end")],
         freed: &[INIT],

@@ -29,6 +29,7 @@ pub(super) static TARGET: Target = Target {
         prefix: "ARM",
         describe,
         absolute_word: R_ARM_ABS32,
+        absolute_32: R_ARM_ABS32,
         relative_32: R_ARM_REL32,
         branch: R_ARM_JUMP24,
         // The program counter is two instructions ahead.
@@ -61,6 +62,7 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "arm",
+        part_marker: "",
         boot_images: ["arch/arm/boot/zImage", "zImage"],
         reserved: &[("_stext", "_end")],
         freed: &[INIT],

@@ -28,6 +28,7 @@ pub(super) static TARGET: Target = Target {
         prefix: "386",
         describe,
         absolute_word: R_386_32,
+        absolute_32: R_386_32,
         relative_32: R_386_PC32,
         // Not `R_386_PLT32`: the kernel has no procedure linkage table there, and gas makes the same choice for code
         // that is not position-independent.
@@ -56,6 +57,7 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "i386",
+        part_marker: "",
         boot_images: ["arch/x86/boot/bzImage", "bzImage"],
         reserved: X86_IMAGE,
         freed: &[INIT],

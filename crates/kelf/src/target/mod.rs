@@ -68,6 +68,8 @@ pub struct Relocs {
     pub(crate) describe: fn(u32) -> Option<(RelocClass, u8)>,
     /// See [`crate::reloc::absolute_word`].
     pub(crate) absolute_word: u32,
+    /// See [`crate::reloc::absolute_32`].
+    pub(crate) absolute_32: u32,
     /// See [`crate::reloc::relative_32`].
     pub(crate) relative_32: u32,
     /// See [`crate::reloc::branch`].
@@ -118,6 +120,9 @@ pub struct Programs {
 pub struct Kernel {
     /// `ARCH` of the kernel's own make.
     pub arch: &'static str,
+    /// What follows the name of a function in the name of a part of it that lies elsewhere, for the build's tools
+    /// (tools/objtool/elf.c, `read_symbols`).
+    pub part_marker: &'static str,
     /// The boot images, below the build directory and beside the kernel.
     pub boot_images: [&'static str; 2],
     /// The symbols that bound the image in memory; the first pair that a kernel has counts.

@@ -28,6 +28,7 @@ pub(super) static TARGET: Target = Target {
         prefix: "X86_64",
         describe,
         absolute_word: R_X86_64_64,
+        absolute_32: R_X86_64_32S,
         relative_32: R_X86_64_PC32,
         branch: R_X86_64_PLT32,
         branch_bias: |_| None,
@@ -52,6 +53,7 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "x86_64",
+        part_marker: ".cold",
         boot_images: ["arch/x86/boot/bzImage", "bzImage"],
         reserved: X86_IMAGE,
         freed: &[INIT, ("_etext", "__start_rodata"), ("__end_rodata", "_sdata")],

@@ -56,7 +56,7 @@ impl Pass for Freeze {
             summary: "moves the code and data listed under `frozen` in the plan to sections of their own",
             phase: Phase::Finishes,
             runs: Runs::WithPlan(|plan| plan.frozen.is_some()),
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 

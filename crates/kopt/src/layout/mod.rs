@@ -149,11 +149,17 @@ fn is_hot_last(class: &str) -> bool {
 /// Gives each moved part of a function a symbol for backtraces and profilers: the name of the function, a dot and a
 /// suffix.
 pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
+    let marker = graph.machine().target().kernel.part_marker;
+    // A name that has the marker needs no other.
+    let marker = if marker.strip_prefix('.') == Some(suffix) { "" } else { marker };
     let mut editor = Editor::new(graph, "layout");
     for part in parts {
         let graph = editor.graph();
+        let function = graph.function(part.function);
+        // The tools look for the function.
+        let marker = if graph.node(function.entry()).live { marker } else { "" };
         let symbol = Symbol {
-            name: format!("{}.{suffix}", graph.function(part.function).name),
+            name: format!("{}{marker}.{suffix}", function.name),
             file: None,
             binding: STB_LOCAL,
             kind: STT_FUNC,

@@ -13,11 +13,12 @@ pub fn take_out<'g>(object: &mut Object<'g>, section: SectionIndex) -> Section<'
     std::mem::replace(&mut object.sections[section.get()], gone)
 }
 
-/// Defines a symbol that the runtime refers to.
+/// Defines a symbol that the runtime refers to, with an offset in a section or, if it is absolute, an address.
 pub fn define(object: &mut Object<'_>, name: &str, place: Place, value: u32) -> Result<SymbolIndex, Failure> {
     let found = object.symbols.iter().position(|symbol| symbol.name == name && symbol.is_undefined());
     let index = found.ok_or_else(|| Failure::job(format!("the runtime does not refer to {name}")))?;
     object.symbols[index].place = place;
-    object.symbols[index].value = value.into();
+    object.symbols[index].value =
+        if place == Place::Absolute { object.machine.kernel_address(value) } else { value.into() };
     Ok(SymbolIndex::from(index))
 }

@@ -93,7 +93,7 @@ pub fn link(
     let mut split = split(object, &layout)?;
     // With mechanism `stub`, the stub already has the name of its function.
     if layout.stubs.is_none() {
-        kallsyms::add(staged.dir(), &split.names(&layout))?;
+        kallsyms::add(staged.dir(), split.object().machine, &split.names(&layout))?;
     }
     let size: usize = split.frozen.iter().map(|section| section.bytes.len()).sum();
     let mut room = size / 2;
@@ -130,7 +130,7 @@ pub fn link(
             }
             Mechanism::Stub => check_copies(&bytes, &split, &layout, &addresses)?,
         }
-        system_map::complete(&staged.system_map(), split.names(&layout))?;
+        system_map::complete(&staged.system_map(), split.object().machine, split.names(&layout))?;
         let sizes = packed.sizes();
         let counts = Counts {
             code: (size - layout.data.len()) as u32,
@@ -197,7 +197,7 @@ fn check_copies(
 fn bases(split: &Split<'_>, layout: &Layout, staged: &Staged<'_>) -> Result<Vec<Option<u64>>, Failure> {
     let mut bases = kelf::section_bases(split.object(), &staged.vmlinux()).map_err(Failure::of)?;
     for &(section, address) in &layout.sections {
-        bases[section.get()] = Some(address.into());
+        bases[section.get()] = Some(split.object().machine.kernel_address(address));
     }
     Ok(bases)
 }

@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use kcli::Failure;
+use kelf::Machine;
 
-use super::system_map::Named;
+use super::system_map::{Named, digits};
 
 /// The tool that makes the table, in a build directory.
 const TOOL: &str = "scripts/kallsyms";
@@ -19,14 +20,15 @@ const SCRIPT: &str = include_str!("kallsyms.sh");
 ///
 /// # Errors
 /// If a file cannot be written.
-pub fn add(dir: &Path, named: &[Named<'_>]) -> Result<(), Failure> {
+pub fn add(dir: &Path, machine: Machine, named: &[Named<'_>]) -> Result<(), Failure> {
     let tool = dir.join(TOOL);
     if !tool.is_file() {
         return Ok(());
     }
     let mut code: Vec<_> = named.iter().filter(|(_, kind, _)| kind.eq_ignore_ascii_case(&'t')).collect();
     code.sort_unstable();
-    let lines = code.iter().map(|(address, kind, name)| format!("{address:08x} {kind} {name}\n"));
+    let lines =
+        code.iter().map(|(address, kind, name)| format!("{} {kind} {name}\n", digits(machine, *address)));
     fs::write(dir.join(format!("{TOOL}.frozen")), lines.collect::<String>())?;
     fs::rename(&tool, dir.join(format!("{TOOL}.kernel")))?;
     fs::write(&tool, SCRIPT)?;

@@ -125,7 +125,8 @@ const WRAPPED: [&str; 15] = [
 /// The runtime's variable with the fields of a [`FrozenPlace`].
 const PLACE: &str = "kshrink_place";
 
-/// The place of frozen code and data in a kernel.
+/// The place of frozen code and data in a kernel. Addresses of 64 bits are given by their low halves: all are in the
+/// highest 2 GiB ([`Machine::kernel_address`]).
 #[derive(Clone, Debug)]
 pub struct FrozenPlace {
     /// The addresses that they may have. They take the last ones.
@@ -173,12 +174,13 @@ fn place(objects: &[(String, Vec<u8>)]) -> Result<FrozenPlace, Failure> {
         let Some(symbol) = object.symbols.iter().find(|symbol| symbol.name == PLACE) else { continue };
         if let Place::Section(section) = symbol.place
             && let Some(value) = object.section(section).data.get(symbol.value as usize..)
-            && let Some(value) = value.first_chunk::<16>()
         {
-            let [start, end, by_table, has_window] = std::array::from_fn(|word| {
-                u32::from_le_bytes(std::array::from_fn(|byte| value[4 * word + byte]))
-            });
-            return Ok(FrozenPlace { range: start..end, by_table, has_window: has_window != 0 });
+            let size = object.machine.word_size() as usize;
+            let low = |word: &[u8]| word.first_chunk().map(|low| u32::from_le_bytes(*low));
+            let words: Option<Vec<u32>> = value.chunks_exact(size).take(4).map(low).collect();
+            if let Some(&[start, end, by_table, has_window]) = words.as_deref() {
+                return Ok(FrozenPlace { range: start..end, by_table, has_window: has_window != 0 });
+            }
         }
     }
     Err(Failure::job(format!("the compiled runtime has no variable {PLACE} with four values")))

@@ -78,7 +78,7 @@ impl Field {
             (RelocClass::Instruction, Some(Half::Upper)) => i64::from((value >> 16) as i16),
             (RelocClass::Instruction, _) => i64::from(value as i16),
             _ if self.is_relative() => i64::from(value.wrapping_sub(own) as i32),
-            _ => i64::from(value),
+            _ => self.machine.kernel_address(value) as i64,
         };
         put_field(self.machine, self.r_type, field, number)
     }
@@ -228,7 +228,10 @@ impl<'g> Split<'g> {
     pub fn names(&self, layout: &Layout) -> Vec<Named<'_>> {
         let symbols = self.hot.symbols.iter().filter(|symbol| symbol.place == Place::Absolute);
         let named = symbols.filter_map(|symbol| {
-            let address = u32::try_from(symbol.value).ok()?;
+            let address = symbol.value as u32;
+            if symbol.value != self.hot.machine.kernel_address(address) {
+                return None;
+            }
             let letter = if layout.code.contains(&address) { 't' } else { 'r' };
             let is_frozen = layout.code.contains(&address) || layout.data.contains(&address);
             let is_named = !symbol.name.is_empty() && !symbol.name.starts_with(".L");
@@ -287,10 +290,11 @@ fn check_fields(section: &FrozenSection<'_>, layout: &Layout) -> Result<(), Fail
 
 /// Makes the symbols of frozen sections absolute.
 fn make_absolute(object: &mut Object<'_>, layout: &Layout) {
+    let machine = object.machine;
     for symbol in &mut object.symbols {
         let Place::Section(section) = symbol.place else { continue };
         let Some(address) = layout.address(section) else { continue };
-        symbol.value += u64::from(address);
+        symbol.value += machine.kernel_address(address);
         symbol.place = Place::Absolute;
         // Symbols of sections and, on ARM, mapping symbols.
         if symbol.kind == STT_SECTION || symbol.name.starts_with('$') {
@@ -311,7 +315,7 @@ impl Addresses {
     fn field(&mut self, object: &Object<'_>, section: &Section<'_>, reloc: &Reloc) -> Result<Field, Failure> {
         let symbol = object.symbol(reloc.symbol);
         let is_known = match reloc.class {
-            RelocClass::Absolute | RelocClass::Relative => reloc.width == 4,
+            RelocClass::Absolute | RelocClass::Relative => matches!(reloc.width, 4 | 8),
             // A jump cannot switch the instruction set.
             RelocClass::Branch => {
                 let is_in_thumb_code = reloc::is_in_thumb_code(object.machine, reloc.r_type);
@@ -330,7 +334,14 @@ impl Addresses {
         }
         let value = match symbol.place {
             Place::Absolute => {
-                let value = symbol.value.wrapping_add_signed(reloc.addend) as u32;
+                let whole = symbol.value.wrapping_add_signed(reloc.addend);
+                let value = whole as u32;
+                if object.machine.is_64() && whole != object.machine.kernel_address(value) {
+                    return Err(Failure::job(format!(
+                        "section {} refers to {whole:#x} at {:#x}, which is no address of the kernel's image",
+                        section.name, reloc.offset
+                    )));
+                }
                 Value::Known(value | u32::from(symbol.thumb))
             }
             _ => Value::Linked(self.entry(object, reloc)),
@@ -345,7 +356,7 @@ impl Addresses {
         if entry == next {
             self.relocs.push(Reloc {
                 offset: 4 * next as u64,
-                r_type: reloc::absolute_word(object.machine),
+                r_type: reloc::absolute_32(object.machine),
                 class: RelocClass::Absolute,
                 width: 4,
                 symbol: reloc.symbol,

@@ -65,7 +65,7 @@ pub(super) fn packing(build: &KernelBuild) -> Result<Packing, Failure> {
     }
     match OBSTACLES.iter().find(|(option, _)| build.is_enabled(option)) {
         Some((option, why)) => Err(refusal(build, &format!("with {option}"), why)),
-        None => Ok(Packing { changes: true, kept: Vec::new() }),
+        None => Ok(Packing { changes: true, has_runtime: true, kept: Vec::new() }),
     }
 }
 

@@ -17,6 +17,8 @@ use kelf::{InputFiles, KernelBuild, Machine};
 pub struct Packing {
     /// Whether it changes anything.
     pub changes: bool,
+    /// Whether packed segments require code ([`join`]).
+    pub has_runtime: bool,
     /// The parts that stay as they are, with the reasons; or the reason for which nothing changes.
     pub kept: Vec<String>,
 }
@@ -38,19 +40,16 @@ impl Packing {
 
     /// Packing that changes nothing.
     fn nothing(why: String) -> Packing {
-        Packing { changes: false, kept: vec![why] }
+        Packing { changes: false, has_runtime: false, kept: vec![why] }
     }
 }
 
-/// Adds the code that packed segments require to a kernel's objects. `flags` are for the compiler.
+/// Adds the code that packed segments require to a kernel's objects, if they do ([`Packing::has_runtime`]). `flags` are for the compiler.
 ///
 /// # Errors
 /// Those of [`kbuild::KernelCompiler`].
 pub fn join(files: InputFiles, build: &KernelBuild, flags: &[&str]) -> Result<InputFiles, Failure> {
-    match build.machine {
-        Machine::Arm => arm::join(files, build, flags),
-        _ => Ok(files),
-    }
+    arm::join(files, build, flags)
 }
 
 /// Changes the linker script in the copy of a build directory. It is newer than its sources then, so make does not

@@ -64,7 +64,7 @@ pub(super) fn packing(build: &KernelBuild) -> Packing {
         Some(format!("{} keeps its alignment to 2 MiB for {option}, {why}", part.name))
     });
     let kept: Vec<String> = kept.collect();
-    Packing { changes: kept.len() < PARTS.len(), kept }
+    Packing { changes: kept.len() < PARTS.len(), has_runtime: false, kept }
 }
 
 /// Returns the script with parts that begin and end at pages, where the build allows it.

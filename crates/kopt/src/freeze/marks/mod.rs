@@ -20,11 +20,12 @@ pub use mark::{Mark, Reach, Stop, What};
 
 /// The roots in kernels for a machine.
 pub fn marks(machine: Machine) -> impl Iterator<Item = &'static Mark> {
-    let own: &[Mark] = match machine {
-        Machine::Arm => arm::MARKS,
-        _ => x86::MARKS,
+    let own: [&[Mark]; 2] = match machine {
+        Machine::Arm => [arm::MARKS, &[]],
+        Machine::X86_64 => [x86::MARKS, x86::X86_64],
+        _ => [x86::MARKS, x86::I386],
     };
-    own.iter().chain(COMMON)
+    own.into_iter().flatten().chain(COMMON)
 }
 
 /// The functions where the closure ends in kernels for a machine.
