@@ -37,6 +37,9 @@ pub(super) struct CodeSection {
     pub lists_carried: bool,
     /// Instructions that refer to a nearby place, and these places, by offset.
     literals: Vec<(u32, u32)>,
+    /// The fields of instructions with the distance of a place in another function of the section, without a
+    /// relocation, and these places.
+    addresses: Vec<(u32, u32)>,
     /// Functions, by offset, with the places outside of each that it may compute by a distance from itself.
     distances: Vec<(u32, u32)>,
     /// Functions, by offset, that may compute a place in themselves by a distance.
@@ -79,6 +82,7 @@ impl CodeSection {
             referred_by_offset: Vec::new(),
             lists_carried: carried.is_some(),
             literals: Vec::new(),
+            addresses: Vec::new(),
             distances: Vec::new(),
             inner_distances: Vec::new(),
             passed_on: Vec::new(),
@@ -103,6 +107,7 @@ impl CodeSection {
         }
         code.check_fields(isa, object.machine, section);
         code.collect_literals(isa, section);
+        code.collect_addresses(isa, section);
         code.collect_distances(isa, section, &mapping);
         code.collect_branches(&section.relocs);
         code.collect_computed_jumps(isa, object, section);
@@ -166,6 +171,12 @@ impl CodeSection {
     pub fn literals_in(&self, range: Range<u32>) -> impl Iterator<Item = &(u32, u32)> {
         let from = self.literals.partition_point(|&(at, _)| at < range.start);
         self.literals[from..].iter().take_while(move |&&(at, _)| at < range.end)
+    }
+
+    /// Returns the fields in a range of offsets that hold the distance of a place without a relocation, and these places.
+    pub fn addresses_in(&self, range: Range<u32>) -> impl Iterator<Item = &(u32, u32)> {
+        let from = self.addresses.partition_point(|&(field, _)| field < range.start);
+        self.addresses[from..].iter().take_while(move |&&(field, _)| field < range.end)
     }
 
     fn insns_of(&self, span: &Span) -> &[PlacedInsn] {
