@@ -46,7 +46,7 @@ impl Pass for Layout {
             summary: "places code in the order that `reorder` decided",
             phase: Phase::Finishes,
             runs: Runs::WithPlan(|plan| plan.order.is_some()),
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 
