@@ -236,7 +236,9 @@ impl CodeSection {
             let literal = self.data_containing(offset).is_some_and(|part| {
                 matches!(part.kind, DataKind::Literals(_)) && reloc.class != RelocClass::Branch
             });
-            if !constant && !literal {
+            if kelf::reloc::is_in_sequence(machine, reloc.r_type) {
+                self.make_opaque(span, "instructions that the linker replaces together");
+            } else if !constant && !literal {
                 self.make_opaque(span, "a relocation that is not an operand of an instruction");
             } else if kelf::reloc::counts_from_place(machine, reloc.r_type) {
                 self.make_opaque(span, "a distance from an instruction to a literal");

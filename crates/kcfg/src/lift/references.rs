@@ -81,7 +81,8 @@ impl<'p> Connector<'_, 'p> {
                 if reloc.offset + u64::from(reloc.width) > u64::from(start + size) {
                     return Err(self.straddling(id, reloc));
                 }
-                let bias = match is_relative(reloc.class) {
+                let counts_from_end = kelf::reloc::counts_from_end(self.program.machine, reloc.r_type);
+                let bias = match is_relative(reloc.class) || counts_from_end {
                     true => plan::bias(self.program.machine, reloc, code, executable),
                     false => 0,
                 };

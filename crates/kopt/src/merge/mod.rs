@@ -103,6 +103,10 @@ fn of_one_function(graph: &Graph, ends: Vec<End>) -> Vec<Vec<End>> {
     let mut classes: IndexMap<(FunctionId, Vec<NodeId>), Vec<End>> = IndexMap::new();
     for end in ends {
         let Some(block) = graph.block(end.0) else { continue };
+        // A jump to the entry of a function would be a call at the end of a function.
+        if end == (graph.function(block.function).entry(), 0) {
+            continue;
+        }
         let mut next = Vec::new();
         for_each_successor(graph, &block.end, |to| next.push(to));
         let leaves = matches!(
