@@ -12,6 +12,8 @@ use crate::Run;
 pub enum Machine {
     /// i386, whose programs run directly.
     I386,
+    /// x86-64, whose programs run directly.
+    X86_64,
     /// 32-bit ARM, ARM code.
     Arm,
     /// 32-bit ARM, Thumb code.
@@ -26,15 +28,18 @@ impl Machine {
     pub fn name(self) -> &'static str {
         match self {
             Machine::I386 => "i386",
+            Machine::X86_64 => "x86_64",
             Machine::Arm => "arm",
             Machine::Thumb => "thumb",
         }
     }
 
-    /// The cross compiler: of Debian's package gcc-i686-linux-gnu or gcc-arm-linux-gnueabihf.
+    /// The cross compiler: of Debian's package gcc-i686-linux-gnu, gcc-arm-linux-gnueabihf, or
+    /// the native one.
     pub fn gcc(self) -> Run {
         let (gcc, mode) = match self {
             Machine::I386 => ("i686-linux-gnu-gcc", "-m32"),
+            Machine::X86_64 => ("x86_64-linux-gnu-gcc", "-m64"),
             Machine::Arm => ("arm-linux-gnueabihf-gcc", "-marm"),
             Machine::Thumb => ("arm-linux-gnueabihf-gcc", "-mthumb"),
         };
@@ -44,7 +49,7 @@ impl Machine {
     /// The emulator of its programs, if this machine cannot run them.
     pub fn emulator(self) -> Option<&'static str> {
         match self {
-            Machine::I386 => None,
+            Machine::I386 | Machine::X86_64 => None,
             Machine::Arm | Machine::Thumb => Some("qemu-arm"),
         }
     }

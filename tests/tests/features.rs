@@ -13,8 +13,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kshrink_tests::{
-    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, PROPAGATED, Run, SHUFFLED, fixture, parallel,
-    recipe,
+    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, Machine, PROPAGATED, Run, SHUFFLED, fixture,
+    parallel, recipe,
 };
 
 const LEVELS: [&str; 3] = ["-O0", "-Os", "-O2"];
@@ -31,21 +31,52 @@ const WAYS: &[(&[&str], &[&str])] = &[
 ];
 const STATIC: &[&str] = &["-static", "-no-pie"];
 
+/// Programs with assembly of i386, or with numbers that fit the sizes of its code and data.
+const ONLY_FOR_I386: &[&str] = &[
+    "call_at_end",
+    "call_pop",
+    "distance_beside_entry",
+    "distance_from_entry",
+    "kernel_names",
+    "own_setjmp",
+    "resumed_trap",
+    "return_to_computed_place",
+    "tagged_short_function",
+    "variable_address_arithmetic",
+];
+/// Flags that the compiler has for i386 only.
+const FLAGS_OF_I386: &[&str] = &["-mregparm=3", "-mpreferred-stack-boundary=2"];
+
 #[test]
 fn features_survive() {
+    survive(Machine::I386);
+}
+
+#[test]
+fn features_survive_on_x86_64() {
+    survive(Machine::X86_64);
+}
+
+fn survive(machine: Machine) {
     recipe("install.sh", &["programs"]);
     let programs = entries(&fixture("programs/features"));
     assert!(!programs.is_empty(), "no programs");
+    let is_i386 = machine == Machine::I386;
+    let is_for_all = |program: &&PathBuf| !ONLY_FOR_I386.iter().any(|name| program.ends_with(name));
+    let can_compile = |way: &Way| !way.compile.iter().any(|flag| FLAGS_OF_I386.contains(&flag.as_str()));
     let cases: Vec<(&Path, Way)> = programs
         .iter()
+        .filter(|program| is_i386 || is_for_all(program))
         .flat_map(|program| ways(program).into_iter().map(|way| (program.as_path(), way)))
+        .filter(|(_, way)| is_i386 || can_compile(way))
         .collect();
     let failures: Vec<String> = parallel(cases.len(), |i| {
         let (program, way) = &cases[i];
         let flags: Vec<&str> = ["-w"].into_iter().chain(way.compile.iter().map(String::as_str)).collect();
-        let what = format!("{}, {}", program.file_name()?.to_string_lossy(), flags.join(" "));
-        let mut chain = Chain::new(&what);
-        let why = check(&mut chain, program, &flags, way.link).err()?;
+        let name = program.file_name()?.to_string_lossy();
+        let what = format!("{}, {name}, {}", machine.name(), flags.join(" "));
+        let mut chain = Chain::new(&what).on(machine);
+        let why = check(&mut chain, machine, program, &flags, way.link).err()?;
         Some(chain.failed(&what, &why))
     })
     .into_iter()
@@ -73,7 +104,13 @@ fn ways(program: &Path) -> Vec<Way> {
     all.map(|(level, (compile, link))| Way { compile: flags(level, compile), link }).collect()
 }
 
-fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Result<(), String> {
+fn check(
+    chain: &mut Chain,
+    machine: Machine,
+    program: &Path,
+    flags: &[&str],
+    link: &[&str],
+) -> Result<(), String> {
     let mut objects = Vec::new();
     for source in
         entries(program).iter().filter(|path| path.extension().is_some_and(|extension| extension == "c"))
@@ -89,8 +126,12 @@ fn check(chain: &mut Chain, program: &Path, flags: &[&str], link: &[&str]) -> Re
         return Err(format!("the original does nothing: {original}"));
     }
     let is_pie = link.contains(&"-static-pie");
-    for passes in PASSES.into_iter().filter(|&passes| !is_pie || ![INSTRUMENTED, EXERCISED].contains(&passes))
-    {
+    let is_possible = |passes: &&str| match machine {
+        // Stores are relative to their own place.
+        Machine::X86_64 => *passes != FROZEN,
+        _ => !is_pie || ![INSTRUMENTED, EXERCISED].contains(passes),
+    };
+    for passes in PASSES.into_iter().filter(is_possible) {
         let object = format!("{passes}.o");
         let rewritten = chain.rewrite(&object, &objects, "main", passes)?;
         // The other passes need a plan, which describes the original code.

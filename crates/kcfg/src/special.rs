@@ -92,6 +92,12 @@ impl World {
         known.unwrap_or(Rule::Root(RootReason::UnknownSection))
     }
 
+    /// Whether objtool checks the code and makes its unwind tables. It follows control within each function, and expects
+    /// one state of the stack at each instruction and restored registers at each return (tools/objtool/check.c).
+    pub fn is_checked_by_objtool(&self) -> bool {
+        matches!(self, World::Kernel(kernel) if kernel.machine.is_64())
+    }
+
     /// Returns the kernel's version, if this is a kernel whose build records it.
     pub fn version(&self) -> Option<KernelVersion> {
         match self {

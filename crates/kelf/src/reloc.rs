@@ -176,6 +176,18 @@ pub fn is_added_to_pc(machine: Machine, r_type: u32) -> bool {
     (machine.target().relocs.is_added_to_pc)(r_type)
 }
 
+/// Whether a relocation of class [`RelocClass::Got`] or [`RelocClass::Tls`] is the distance of an entry from the end of
+/// its instruction, so that its addend is as for [`RelocClass::Relative`] (System V ABI for x86-64, section 4.4).
+pub fn counts_from_end(machine: Machine, r_type: u32) -> bool {
+    (machine.target().relocs.counts_from_end)(r_type)
+}
+
+/// Whether a relocation belongs to a sequence of instructions that the linker replaces as a whole (the general and
+/// local dynamic models of thread-local storage).
+pub fn is_in_sequence(machine: Machine, r_type: u32) -> bool {
+    (machine.target().relocs.is_in_sequence)(r_type)
+}
+
 /// Whether a relocation of class [`RelocClass::Got`] is the distance from the field to the global offset table, which
 /// code adds to its own address (`_GLOBAL_OFFSET_TABLE_` of i386).
 pub fn counts_from_itself(machine: Machine, r_type: u32) -> bool {

@@ -93,8 +93,8 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> bool;
 
-    /// Appends an instruction in this encoding that loads a word into a register, from `displacement` bytes after the
-    /// address in another register, and changes nothing else. Returns whether this is supported; if not, appends
+    /// Appends an instruction in this encoding that loads 4 bytes, zero-extended, into a register, from `displacement`
+    /// bytes after the address in another register, and changes nothing else. Returns whether this is supported; if not, appends
     /// nothing.
     fn encode_load_word(
         &self,
@@ -105,7 +105,7 @@ pub trait Rewritable: Isa {
         out: &mut Vec<u8>,
     ) -> bool;
 
-    /// Appends instructions in this encoding that compare a register with a number, for
+    /// Appends instructions in this encoding that compare the low 4 bytes of a register with a number, for
     /// [`Rewritable::branch_if_equal`]. They change only the flags and, if given, `scratch`, a register other than
     /// `reg`. Returns whether this is supported; if not, appends nothing.
     fn encode_compare(
@@ -146,6 +146,12 @@ pub trait Rewritable: Isa {
     /// Returns the program counter, if an instruction computes an address from it and from a
     /// register (`add r3, pc, r3` of ARM, `add r3, pc` of Thumb code).
     fn computes_from_pc(&self, inst: &Inst<'_>) -> Option<u64>;
+
+    /// Returns the offset of the 4 bytes in an instruction that hold the distance of its memory operand from its end,
+    /// and the address of the operand; `None` if its operand, if any, is addressed otherwise.
+    fn operand_beside(&self, _inst: &Inst<'_>) -> Option<(u8, u64)> {
+        None
+    }
 
     /// Returns the register, the number, and whether it is the upper half, if an instruction
     /// puts a number of two bytes into half of a register (`movw` and `movt` of ARM). `movt` does not change the lower
@@ -215,6 +221,11 @@ pub trait Rewritable: Isa {
     /// Whether an instruction reads one of the flags that conditions test. True for bytes that
     /// are not an instruction.
     fn reads_flags(&self, inst: &Inst<'_>) -> bool;
+
+    /// Whether bytes begin with an instruction to which computed calls and jumps must lead (`endbr64` of x86).
+    fn is_landing_pad(&self, _bytes: &[u8]) -> bool {
+        false
+    }
 
     /// Returns what an instruction reads.
     fn reads(&self, inst: &Inst<'_>) -> Reads;

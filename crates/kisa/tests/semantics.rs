@@ -1,16 +1,21 @@
-//! Compares the model of ARM and AArch64 with the machine: executes random instructions with random registers (under
+//! Compares the models with the machine: executes random instructions with random registers (ARM and AArch64 under
 //! qemu-user), and checks their changes against their effects.
 //!
 //! For each instruction that completes, the effects must write every register and the memory that changed, and a value
 //! that the effects give for a register must be its actual value. The flags must match the last comparison of the
 //! effects, be forgotten, or be unchanged.
+//!
+//! x86 code is executed a second time, with other contents of the registers and flags that it is said not to read. Both
+//! results must be the same, except for bits that the instruction does not write.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use kelf::Machine;
-use kisa::{Address, At, BinaryOp, Condition, Effect, Flow, Inst, Reg, TEMPORARY, Value, isa};
+use kisa::{
+    Address, At, BinaryOp, Condition, Effect, Flags, Flow, Inst, Reg, TEMPORARY, Value, isa, rewritable,
+};
 use kshrink_tests::process::{require, run};
 
 /// Address of the harness's memory, see `fixtures/isa/execute.c`.
@@ -40,32 +45,53 @@ impl Random {
     }
 }
 
-/// One of the three encodings.
+/// The flags of x86 that conditions test.
+const X86_FLAGS: u64 = 0x8d5;
+
+/// An instruction set.
 #[derive(Clone, Copy, PartialEq)]
 enum Encoding {
     A64,
     A32,
     T32,
+    I386,
+    X86_64,
 }
 
 impl Encoding {
     fn machine(self) -> Machine {
-        if self == Encoding::A64 { Machine::Aarch64 } else { Machine::Arm }
+        match self {
+            Encoding::A64 => Machine::Aarch64,
+            Encoding::A32 | Encoding::T32 => Machine::Arm,
+            Encoding::I386 => Machine::I386,
+            Encoding::X86_64 => Machine::X86_64,
+        }
+    }
+
+    fn is_x86(self) -> bool {
+        matches!(self, Encoding::I386 | Encoding::X86_64)
     }
 
     fn registers(self) -> usize {
-        if self == Encoding::A64 { 32 } else { 15 }
+        match self {
+            Encoding::A64 => 32,
+            Encoding::A32 | Encoding::T32 => 15,
+            Encoding::I386 => 8,
+            Encoding::X86_64 => 16,
+        }
     }
 
     fn mask(self) -> u64 {
-        if self == Encoding::A64 { u64::MAX } else { 0xffff_ffff }
+        if self.machine().is_64() { u64::MAX } else { 0xffff_ffff }
     }
 
     /// Compiles the harness for the machine.
     fn harness(self, directory: &Path) -> (PathBuf, &'static str) {
         let (compiler, emulator) = match self {
             Encoding::A64 => ("aarch64-linux-gnu-gcc", "qemu-aarch64"),
-            _ => ("arm-linux-gnueabihf-gcc", "qemu-arm"),
+            Encoding::A32 | Encoding::T32 => ("arm-linux-gnueabihf-gcc", "qemu-arm"),
+            Encoding::I386 => ("i686-linux-gnu-gcc", "env"),
+            Encoding::X86_64 => ("x86_64-linux-gnu-gcc", "env"),
         };
         require(emulator);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/isa/execute.c");
@@ -80,11 +106,13 @@ impl Encoding {
             Encoding::A64 => &[0, 0, 0, 0],
             Encoding::A32 => &[0xf0, 0x00, 0xf0, 0xe7],
             Encoding::T32 => &[0x00, 0xde],
+            Encoding::I386 | Encoding::X86_64 => &[0x0f, 0x0b],
         }
     }
 }
 
 /// An instruction and the state before it is executed.
+#[derive(Clone)]
 struct Case {
     bytes: Vec<u8>,
     /// Number of bytes before it (`it`).
@@ -95,6 +123,7 @@ struct Case {
 }
 
 /// The state after execution.
+#[derive(Default)]
 struct Outcome {
     registers: Vec<u64>,
     flags: u64,
@@ -115,9 +144,12 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
         } & encoding.mask();
     }
     // The stack pointer must be aligned.
-    let stack_pointer = if encoding == Encoding::A64 { 31 } else { 13 };
+    let stack_pointer = usize::from(isa(encoding.machine()).convention().stack_pointer.0);
     registers[stack_pointer] = MEMORY + MEMORY_SIZE / 2 + random.below(64) * 16;
-    let flags = random.below(16) << 28;
+    let flags = match encoding.is_x86() {
+        true => random.next() & X86_FLAGS,
+        false => random.below(16) << 28,
+    };
     let (mut bytes, mut at, mut before) = (Vec::new(), kisa::Encoding::Main.at(CODE), 0);
     match encoding {
         Encoding::A64 => bytes.extend((random.next() as u32).to_le_bytes()),
@@ -142,8 +174,104 @@ fn case(encoding: Encoding, random: &mut Random) -> Case {
                 bytes.extend(second.to_le_bytes());
             }
         }
+        Encoding::I386 | Encoding::X86_64 => {
+            bytes.extend(x86_instruction(encoding, random));
+            let length = isa(encoding.machine()).decode(&bytes, at).map(|inst| inst.bytes.len());
+            bytes.truncate(length.unwrap_or(0));
+        }
     }
     Case { bytes, before, at, registers, flags }
+}
+
+/// Returns bytes that begin with an instruction, most of the time.
+fn x86_instruction(encoding: Encoding, random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if random.below(8) == 0 {
+        bytes.push(*[0x66, 0x66, 0x67, 0xf2, 0xf3].get(random.below(5) as usize).unwrap());
+    }
+    if encoding == Encoding::X86_64 && random.below(2) == 0 {
+        bytes.push(0x40 | random.below(16) as u8);
+    }
+    if random.below(4) == 0 {
+        bytes.push(0x0f);
+    }
+    bytes.push(random.next() as u8);
+    // Mostly a register, or memory near an address in one.
+    let modrm = random.next() as u8;
+    bytes.push(if random.below(2) == 0 { modrm | 0xc0 } else { modrm & 0x7f });
+    bytes.extend(random.next().to_le_bytes());
+    bytes.extend(random.next().to_le_bytes());
+    bytes
+}
+
+/// Whether an instruction leaves the harness in another state than that of its registers: it writes to a segment
+/// register, or to the control word of the floating-point unit. (`rdtsc`, `rdtscp` and `rdrand` have another result each time.)
+fn breaks_the_harness(bytes: &[u8]) -> bool {
+    let is_prefix = |byte: &u8| matches!(byte, 0x40..=0x4f | 0x66 | 0x67 | 0xf2 | 0xf3);
+    let opcode = match bytes.iter().position(|byte| !is_prefix(byte)) {
+        Some(at) => &bytes[at..],
+        None => bytes,
+    };
+    matches!(opcode, [0x07 | 0x17 | 0x1f | 0x64 | 0x65 | 0x8e | 0xc4 | 0xc5, ..])
+        || matches!(
+            opcode,
+            [0x0f, 0x01, 0xf9, ..] | [0x0f, 0x31 | 0xa1 | 0xa9 | 0xae | 0xb2 | 0xb4 | 0xb5 | 0xc7, ..]
+        )
+        || bytes.contains(&0x0f) && bytes.contains(&0x05)
+}
+
+/// Whether an instruction may be one of the floating-point unit. Its registers are not the same for each case of i386.
+fn is_x87(bytes: &[u8]) -> bool {
+    bytes.iter().any(|byte| matches!(byte, 0xd8..=0xdf))
+}
+
+/// Returns a case with other contents of the registers and flags that the instruction does not read.
+fn with_unread_changed(encoding: Encoding, case: &Case, random: &mut Random) -> Case {
+    let (isa, mut other) = (rewritable(encoding.machine()).expect("x86"), case.clone());
+    let inst = isa.decode(&case.bytes, case.at).expect("it was decoded before");
+    let reads = isa.reads(&inst);
+    let stack_pointer = isa.convention().stack_pointer;
+    for number in (0..encoding.registers()).filter(|&number| number != usize::from(stack_pointer.0)) {
+        if reads.registers >> number & 1 == 0 {
+            other.registers[number] = random.next() & encoding.mask();
+        }
+    }
+    if !reads.flags {
+        other.flags = random.next() & X86_FLAGS;
+    }
+    other
+}
+
+/// Returns the first result that depends on a register or on flags that the instruction is said not to read.
+fn depends(
+    cases: (&Case, &Case),
+    outcomes: (&Outcome, &Outcome),
+    effects: &[Effect],
+    count: usize,
+) -> Option<String> {
+    let overwritten = effects.iter().fold(0, |set, effect| set | effect.registers_overwritten());
+    let differs = |(one, other): (u64, u64), (old, older): (u64, u64), is_overwritten: bool| {
+        let differences = one ^ other;
+        is_overwritten && differences != 0
+            || differences & (one ^ old) != 0
+            || differences & (other ^ older) != 0
+    };
+    for number in 0..count {
+        let results = (outcomes.0.registers[number], outcomes.1.registers[number]);
+        let before = (cases.0.registers[number], cases.1.registers[number]);
+        if differs(results, before, overwritten >> number & 1 != 0) {
+            return Some(format!(
+                "register {number} is {:#x} or {:#x}, from {before:#x?}",
+                results.0, results.1
+            ));
+        }
+    }
+    let flags_overwritten = effects.iter().any(|effect| effect.flags() == Flags::Overwritten);
+    if differs((outcomes.0.flags, outcomes.1.flags), (cases.0.flags, cases.1.flags), flags_overwritten) {
+        return Some(format!("the flags are {:#x} or {:#x}", outcomes.0.flags, outcomes.1.flags));
+    }
+    (!outcomes.1.finished || outcomes.0.changed != outcomes.1.changed)
+        .then(|| "other memory changed".to_owned())
 }
 
 /// Runs some cases. An instruction may overwrite the harness itself, and the remaining cases are then lost.
@@ -158,7 +286,7 @@ fn execute(encoding: Encoding, (program, emulator): (&Path, &str), cases: &[Case
         input.extend(u32::from(encoding == Encoding::T32).to_le_bytes());
         let mut code = case.bytes.clone();
         code.extend(encoding.end());
-        code.resize(16, 0);
+        code.resize(24, 0);
         input.extend(code);
     }
     // Some instructions run for ever; all others together take milliseconds.
@@ -177,14 +305,16 @@ fn execute(encoding: Encoding, (program, emulator): (&Path, &str), cases: &[Case
     let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
     let half = |bytes: &[u8], at: usize| u64::from(u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
     let results = output.stdout.chunks_exact(280);
-    results
+    let mut outcomes: Vec<Outcome> = results
         .map(|bytes| Outcome {
             registers: (0..32).map(|number| word(bytes, 8 * number)).collect(),
             flags: word(bytes, 256),
             finished: half(bytes, 264) != 0,
             changed: (half(bytes, 268) <= half(bytes, 272)).then(|| (half(bytes, 268), half(bytes, 272))),
         })
-        .collect()
+        .collect();
+    outcomes.resize_with(cases.len(), Outcome::default);
+    outcomes
 }
 
 /// The machine as the effects describe it. A register holds one of a few numbers, or anything.
@@ -193,11 +323,12 @@ struct State {
     registers: [Option<Vec<u64>>; 33],
     /// Ranges of memory that may have changed; `None` for all memory.
     stores: Vec<Option<(u64, u64)>>,
-    flags: Flags,
+    flags: Status,
 }
 
+/// The flags.
 #[derive(Clone, PartialEq, Debug)]
-enum Flags {
+enum Status {
     Unchanged,
     Unknown,
     Compared(u64, u64, u8),
@@ -263,10 +394,17 @@ impl Model {
     }
 
     fn write(&mut self, dst: Reg, values: Option<Vec<u64>>, width: u8) {
-        assert!(width >= 4, "these machines have no narrower registers");
-        let values =
-            values.map(|values| values.into_iter().map(|value| low(value, width) & self.mask).collect());
-        self.state.registers[usize::from(dst.0)] = values;
+        let register = &mut self.state.registers[usize::from(dst.0)];
+        let kept: Vec<u64> = match width >= 4 {
+            true => vec![0],
+            false => match register.take() {
+                Some(old) => old.into_iter().map(|old| old - low(old, width)).collect(),
+                None => return,
+            },
+        };
+        let mask = self.mask;
+        let merged = |value: u64| kept.iter().map(move |kept| kept | low(value, width) & mask);
+        *register = values.map(|values| values.into_iter().flat_map(merged).collect());
     }
 
     fn apply(&mut self, effect: &Effect) {
@@ -274,8 +412,9 @@ impl Model {
             Effect::Set { dst, value, width } => self.write(dst, self.value(value), width),
             Effect::MaybeSet { dst, value, width } => {
                 let old = self.state.registers[usize::from(dst.0)].clone();
-                let both = old.zip(self.value(value)).map(|(old, new)| [old, new].concat());
-                self.write(dst, both, width);
+                self.write(dst, self.value(value), width);
+                let register = &mut self.state.registers[usize::from(dst.0)];
+                *register = old.zip(register.take()).map(|(old, new)| [old, new].concat());
             }
             Effect::SetSigned { dst, value, from, width } => {
                 let values = self.value(value);
@@ -302,22 +441,22 @@ impl Model {
             Effect::ClobberMemory | Effect::ClobberRange(_) => self.state.stores.push(None),
             Effect::Compare { left, right, width } => {
                 self.state.flags = match (self.value(left).as_deref(), self.value(right).as_deref()) {
-                    (Some(&[left]), Some(&[right])) => Flags::Compared(left, right, width),
-                    _ => Flags::Unknown,
+                    (Some(&[left]), Some(&[right])) => Status::Compared(left, right, width),
+                    _ => Status::Unknown,
                 };
             }
             Effect::CompareZero { value, width } => {
                 self.state.flags = match self.value(value).as_deref() {
-                    Some(&[value]) => Flags::Zero(value, width),
-                    _ => Flags::Unknown,
+                    Some(&[value]) => Status::Zero(value, width),
+                    _ => Status::Unknown,
                 };
             }
-            Effect::ClobberFlags => self.state.flags = Flags::Unknown,
+            Effect::ClobberFlags => self.state.flags = Status::Unknown,
             Effect::Clobber(reg) => self.state.registers[usize::from(reg.0)] = None,
             Effect::Escape(_) => {}
             Effect::OnlyIf(_) => self.skipped = Some(self.state.clone()),
-            Effect::Swap(..)
-            | Effect::Transfer(_)
+            Effect::Swap(a, b) => self.state.registers.swap(usize::from(a.0), usize::from(b.0)),
+            Effect::Transfer(_)
             | Effect::BranchIf(_)
             | Effect::BranchIfCompared { .. }
             | Effect::SystemCall { .. } => unreachable!("{effect:?} in a straight instruction"),
@@ -339,14 +478,18 @@ fn binary(op: BinaryOp, left: u64, right: u64, width: u8) -> u64 {
 }
 
 /// Whether the flags in the status register agree with the effects.
-fn flags_agree(flags: &Flags, before: u64, after: u64) -> bool {
+fn flags_agree(is_x86: bool, flags: &Status, before: u64, after: u64) -> bool {
     let bit = |bit: u32| after >> bit & 1 != 0;
-    let (n, z, c, v) = (bit(31), bit(30), bit(29), bit(28));
+    // The carry of x86 is set if a subtraction borrows.
+    let (n, z, c, v) = match is_x86 {
+        true => (bit(7), bit(6), !bit(0), bit(11)),
+        false => (bit(31), bit(30), bit(29), bit(28)),
+    };
     match *flags {
-        Flags::Unknown => true,
-        Flags::Unchanged => before == after,
-        Flags::Zero(value, width) => z == (low(value, width) == 0),
-        Flags::Compared(left, right, width) => {
+        Status::Unknown => true,
+        Status::Unchanged => before == after,
+        Status::Zero(value, width) => z == (low(value, width) == 0),
+        Status::Compared(left, right, width) => {
             let conditions = [
                 (Condition::Equal, z),
                 (Condition::NotEqual, !z),
@@ -365,8 +508,8 @@ fn flags_agree(flags: &Flags, before: u64, after: u64) -> bool {
 }
 
 /// Returns the first difference between a state and what happened.
-fn wrong(state: &State, case: &Case, outcome: &Outcome, count: usize) -> Option<String> {
-    for number in 0..count {
+fn wrong(encoding: Encoding, state: &State, case: &Case, outcome: &Outcome) -> Option<String> {
+    for number in 0..encoding.registers() {
         let actual = outcome.registers[number];
         if let Some(values) = &state.registers[number] {
             if !values.contains(&actual) {
@@ -374,7 +517,7 @@ fn wrong(state: &State, case: &Case, outcome: &Outcome, count: usize) -> Option<
             }
         }
     }
-    if !flags_agree(&state.flags, case.flags, outcome.flags) {
+    if !flags_agree(encoding.is_x86(), &state.flags, case.flags, outcome.flags) {
         return Some(format!("the flags are {:#x}, {:?} is expected", outcome.flags, state.flags));
     }
     let (first, last) = outcome.changed?;
@@ -399,6 +542,7 @@ fn check(encoding: Encoding, seed: u64) {
             && !insn.system_call
             && usize::from(insn.len) == bytes.len()
             && insn.predicates.conditions().is_empty()
+            && !(encoding.is_x86() && breaks_the_harness(bytes))
         {
             cases.push(case);
         }
@@ -407,26 +551,40 @@ fn check(encoding: Encoding, seed: u64) {
     let (program, emulator) = encoding.harness(directory.path());
     let (mut finished, mut known, mut effects) = (0, 0, Vec::new());
     let mut errors = Vec::new();
-    let outcomes = cases.chunks(CHUNK).flat_map(|cases| {
-        let outcomes = execute(encoding, (&program, emulator), cases);
-        cases.iter().zip(outcomes)
-    });
-    for (case, outcome) in outcomes.filter(|(_, outcome)| outcome.finished) {
+    if encoding.is_x86() {
+        let others = cases.iter().map(|case| with_unread_changed(encoding, case, &mut random));
+        cases = cases.iter().cloned().zip(others).flat_map(|(case, other)| [case, other]).collect();
+    }
+    let outcomes: Vec<(&Case, Outcome)> = cases
+        .chunks(CHUNK)
+        .flat_map(|cases| cases.iter().zip(execute(encoding, (&program, emulator), cases)))
+        .collect();
+    for (place, (case, outcome)) in outcomes.iter().enumerate().filter(|(_, (_, outcome))| outcome.finished) {
         finished += 1;
         effects.clear();
         let inst = isa.decode(&case.bytes[case.before..], case.at).expect("it was decoded before");
         isa.effects(&inst, &mut effects);
         let registers = std::array::from_fn(|number| case.registers.get(number).map(|&value| vec![value]));
-        let state = State { registers, stores: Vec::new(), flags: Flags::Unchanged };
+        let state = State { registers, stores: Vec::new(), flags: Status::Unchanged };
+        let begin = Model { mask: encoding.mask(), state: state.clone(), skipped: None };
+        let operand = isa.memory_operand(&inst).and_then(|operand| begin.addresses(&operand.address));
+        let is_in_memory = operand.is_none_or(|addresses| addresses.into_iter().all(|at| byte(at).is_some()));
         let mut model = Model { mask: encoding.mask(), state, skipped: None };
         effects.iter().for_each(|effect| model.apply(effect));
         model.state.registers[usize::from(TEMPORARY.0)] = None;
         let written = |effect: &Effect| matches!(effect, Effect::Set { .. } | Effect::Binary { .. });
         known += usize::from(effects.iter().any(written));
-        let count = encoding.registers();
-        let executed = wrong(&model.state, case, &outcome, count);
-        let skipped = model.skipped.as_ref().map(|state| wrong(state, case, &outcome, count));
-        if let (Some(error), Some(Some(_)) | None) = (executed, skipped) {
+        let executed = wrong(encoding, &model.state, case, outcome);
+        let skipped = model.skipped.as_ref().map(|state| wrong(encoding, state, case, outcome));
+        let mut error = executed.filter(|_| !matches!(skipped, Some(None)));
+        if let Some((other, changed)) = outcomes
+            .get(place + 1)
+            .filter(|_| encoding.is_x86() && place % 2 == 0 && is_in_memory && !is_x87(&case.bytes))
+        {
+            let dependence = depends((case, other), (outcome, changed), &effects, encoding.registers());
+            error = error.or(dependence);
+        }
+        if let Some(error) = error {
             errors.push(format!("{:02x?}: {error}; {effects:x?}", case.bytes));
         }
     }
@@ -453,4 +611,14 @@ fn a32() {
 #[test]
 fn t32() {
     check(Encoding::T32, 16);
+}
+
+#[test]
+fn i386() {
+    check(Encoding::I386, 386);
+}
+
+#[test]
+fn x86_64() {
+    check(Encoding::X86_64, 8664);
 }

@@ -41,7 +41,7 @@ impl Pass for Exercise {
             summary: "edits all code without changing its behaviour, to test kshrink",
             phase: Phase::Finishes,
             runs: Runs::IfNamed,
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 
@@ -90,11 +90,12 @@ fn split_blocks(graph: &mut Graph) -> u64 {
 }
 
 /// Whether a block can be placed before a function. It cannot where the function tracer patches the entry, because the
-/// kernel ignores a site that is not at the function's symbol (`test_for_valid_rec` in kernel/trace/ftrace.c).
+/// kernel ignores a site that is not at the function's symbol (`test_for_valid_rec` in kernel/trace/ftrace.c), or where
+/// computed calls must find a landing pad.
 pub(crate) fn can_begin_otherwise(graph: &Graph, id: FunctionId) -> bool {
     let entry = graph.function(id).entry();
     let (node, is_patched) = (graph.node(entry), graph.block(entry).is_none_or(|block| block.is_fixed()));
-    node.live && node.glued_to.is_none() && !is_patched
+    node.live && node.glued_to.is_none() && !is_patched && !graph.begins_with_landing_pad(entry)
 }
 
 /// The functions that are glued to other code, as a set of bits.

@@ -47,7 +47,7 @@ impl Pass for Exports {
             summary: "removes the exports that no module of --modules uses",
             phase: Phase::Removes,
             runs: Runs::WithPlan(|plan| plan.exports.is_some()),
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 

@@ -53,7 +53,7 @@ impl Pass for Keys {
             summary: "fixes the state of static keys and static calls that nothing switches",
             phase: Phase::Removes,
             runs: Runs::Always,
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 
@@ -237,11 +237,16 @@ fn redirect_calls(graph: &mut Graph, report: &mut PassReport) {
     editor.finish();
 }
 
-/// Whether a reference belongs to a call or a jump: on i386, every field of code that is relative to its own end.
+/// Whether a reference belongs to a call or a jump: on i386, every field of code that is relative to its own end. On
+/// x86-64, such a field may also be the operand of another instruction.
 fn is_branch(graph: &Graph, from: NodeId, reference: &Ref) -> bool {
     let code = graph.chunk(from).is_none_or(|chunk| chunk.code);
-    let relative = matches!(reference.class, RelocClass::Branch | RelocClass::Relative);
-    reference.role == Role::Callee || code && relative && reference.bias != 0
+    let branches = match reference.class {
+        RelocClass::Branch => true,
+        RelocClass::Relative => !graph.machine().target().has_relative_addresses,
+        _ => false,
+    };
+    reference.role == Role::Callee || code && branches && reference.bias != 0
 }
 
 /// Whether a symbol of the trampoline remains.

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use kshrink_tests::elf::Contents;
 use kshrink_tests::{
-    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Rewritten, Run, SHUFFLED,
-    fixture, parallel, random_programs, recipe,
+    Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, Machine, Outcome, PROPAGATED, Rewritten, Run,
+    SHUFFLED, fixture, parallel, random_programs, recipe,
 };
 use serde_json::Value;
 
@@ -41,6 +41,7 @@ const LEVELS: [&str; 2] = ["-Os", "-O2"];
 
 /// A way to compile and link a program.
 struct Variant {
+    machine: Machine,
     compile: &'static [&'static str],
     link: &'static [&'static str],
     /// Whether it has its own runtime in place of the C library.
@@ -56,6 +57,7 @@ const STATIC: &[&str] = &["-static", "-no-pie"];
 
 const VARIANTS: &[Variant] = &[
     Variant {
+        machine: Machine::I386,
         compile: &["-fno-pie"],
         link: STATIC,
         freestanding: false,
@@ -63,6 +65,7 @@ const VARIANTS: &[Variant] = &[
         csmith: &["--float"],
     },
     Variant {
+        machine: Machine::I386,
         compile: &["-fno-pie", "-ffunction-sections", "-fdata-sections"],
         link: STATIC,
         freestanding: false,
@@ -70,6 +73,7 @@ const VARIANTS: &[Variant] = &[
         csmith: &["--max-funcs", "20"],
     },
     Variant {
+        machine: Machine::I386,
         compile: &["-fPIE"],
         link: &["-static-pie"],
         freestanding: false,
@@ -78,6 +82,7 @@ const VARIANTS: &[Variant] = &[
     },
     // Like a 32-bit kernel.
     Variant {
+        machine: Machine::I386,
         compile: &[
             "-fno-pic",
             "-mregparm=3",
@@ -95,11 +100,42 @@ const VARIANTS: &[Variant] = &[
     },
     // Every function in a section of its own, and aligned.
     Variant {
+        machine: Machine::I386,
         compile: &["-fno-pie", "-fno-inline", "-falign-functions=16", "-fcf-protection=branch"],
         link: STATIC,
         freestanding: false,
         finds_dead: true,
         csmith: &["--max-funcs", "16"],
+    },
+];
+
+/// The same on x86-64.
+const VARIANTS_OF_X86_64: &[Variant] = &[
+    Variant { machine: Machine::X86_64, ..VARIANTS[0] },
+    Variant { machine: Machine::X86_64, ..VARIANTS[1] },
+    Variant { machine: Machine::X86_64, ..VARIANTS[2] },
+    // Like a 64-bit kernel: sign-extended absolute addresses, and no data below the stack pointer.
+    Variant {
+        machine: Machine::X86_64,
+        compile: &[
+            "-mcmodel=kernel",
+            "-mno-red-zone",
+            "-fno-pic",
+            "-fno-strict-aliasing",
+            "-fno-asynchronous-unwind-tables",
+            "-fno-delete-null-pointer-checks",
+        ],
+        csmith: &[],
+        ..VARIANTS[0]
+    },
+    Variant { machine: Machine::X86_64, ..VARIANTS[4] },
+    // Vectors, and a table of global offsets.
+    Variant {
+        machine: Machine::X86_64,
+        compile: &["-fPIC", "-fno-plt", "-fno-inline", "-march=x86-64-v3"],
+        finds_dead: false,
+        csmith: &["--inline-function"],
+        ..VARIANTS[0]
     },
 ];
 
@@ -124,12 +160,22 @@ fn assert_none_failed(failures: &[String], of: usize) {
 
 #[test]
 fn random_programs_do_what_they_did_before() {
+    do_what_they_did_before("random-program", VARIANTS);
+}
+
+#[test]
+fn random_programs_of_x86_64_do_what_they_did_before() {
+    do_what_they_did_before("random-program-x86_64", VARIANTS_OF_X86_64);
+}
+
+/// Runs all tests with programs of these variants. The name is for failures.
+fn do_what_they_did_before(name: &str, variants: &[Variant]) {
     recipe("install.sh", &["programs"]);
     let start = Instant::now();
     let (programs, numbers) = random_programs(PROGRAMS);
     let mut figures = Figures::default();
     let mut failures = Vec::new();
-    for result in parallel(numbers.len(), |i| program(numbers[i], programs)) {
+    for result in parallel(numbers.len(), |i| program(numbers[i], programs, name, variants)) {
         match result {
             Ok(program) => figures.add(&program),
             Err(failure) => failures.push(failure),
@@ -143,11 +189,11 @@ fn random_programs_do_what_they_did_before() {
 }
 
 /// Runs all tests of one program out of `programs`.
-fn program(number: usize, programs: usize) -> Result<Figures, String> {
-    let variant = &VARIANTS[number % VARIANTS.len()];
+fn program(number: usize, programs: usize, name: &str, variants: &[Variant]) -> Result<Figures, String> {
+    let variant = &variants[number % variants.len()];
     for attempt in 0..TRIES {
         let seed = number + attempt * programs;
-        let mut chain = Chain::new(&format!("random-program-{number}"));
+        let mut chain = Chain::new(&format!("{name}-{number}")).on(variant.machine);
         match originals(&mut chain, seed, variant, &LEVELS) {
             Ok(Some(originals)) => {
                 let mut figures = Figures { seeds_skipped: attempt, ..Figures::default() };
@@ -245,12 +291,12 @@ fn rewrite_all(
         serde_json::from_slice(&chain.step(summary)?.stdout).map_err(|error| error.to_string())?;
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
     let is_pie = variant.link.contains(&"-static-pie");
-    let shuffled: &[&str] = if is_pie {
-        &[DEDUPLICATED, PROPAGATED, SHUFFLED, FROZEN]
-    } else {
-        &[DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN]
+    let shuffled: &[&str] = match (variant.machine, is_pie) {
+        (Machine::X86_64, _) => &[DEDUPLICATED, PROPAGATED, SHUFFLED, INSTRUMENTED, EXERCISED],
+        (_, true) => &[DEDUPLICATED, PROPAGATED, SHUFFLED, FROZEN],
+        (_, false) => &[DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN],
     };
-    let merged = format!("{}{level}.o", if is_pie { SHUFFLED } else { EXERCISED });
+    let merged = format!("{}{level}.o", if shuffled.contains(&EXERCISED) { EXERCISED } else { SHUFFLED });
     let builds = ["none", "reach"].iter().chain(shuffled).map(|&passes| (passes, format!("{passes}{level}")));
     // The merged object is rewritten again.
     for (passes, program) in builds.chain([(PROPAGATED, format!("again{level}"))]) {

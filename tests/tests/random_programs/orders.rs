@@ -7,7 +7,7 @@ rounds, whatever the order (`kopt::rounds`). `KSHRINK_SEED=N` runs program N alo
 */
 
 use kshrink_tests::order::{all_passes, shuffled};
-use kshrink_tests::{Chain, Random, parallel, random_programs, recipe};
+use kshrink_tests::{Chain, Machine, Random, parallel, random_programs, recipe};
 
 use super::{REWRITTEN_LIMIT, STATIC, TRIES, Variant, assert_none_failed, objects, originals, run};
 
@@ -34,7 +34,7 @@ const WAYS: &[(&str, Variant)] = &[
 ];
 
 const fn variant(compile: &'static [&'static str], csmith: &'static [&'static str]) -> Variant {
-    Variant { compile, link: STATIC, freestanding: false, finds_dead: false, csmith }
+    Variant { machine: Machine::I386, compile, link: STATIC, freestanding: false, finds_dead: false, csmith }
 }
 
 #[test]

@@ -44,6 +44,8 @@ const FLAGS: &[&[&str]] = &[
 /// Uses the shared C library of a cross compiler, because that links twice as fast as `-static`.
 fn link_flags(machine: Machine) -> [&'static str; 3] {
     match machine {
+        // This machine has it in its place.
+        Machine::X86_64 => ["-no-pie"; 3],
         Machine::I386 => [
             "-no-pie",
             "-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2",

@@ -244,8 +244,10 @@ fn plain_data(graph: &Graph) -> NodeSet {
 
 /// Returns the content of a data node.
 fn piece(graph: &Graph, node: NodeId) -> Piece {
+    let word = graph.machine.word_size();
     let field = |reference: &Ref| {
-        let constant = (reference.class == RelocClass::Absolute)
+        // The linker may truncate or extend the address in any other field.
+        let constant = (reference.class == RelocClass::Absolute && reference.width == word)
             .then(|| graph.resolve(reference.target))
             .flatten()
             .map(|(to, inside)| Constant {

@@ -318,7 +318,9 @@ impl<'g> GraphProgram<'g> {
                     | TableKind::LockPrefix
                     | TableKind::FunctionList
                     | TableKind::ErrorInjection
-                    | TableKind::UnwindIndex,
+                    | TableKind::UnwindIndex
+                    | TableKind::DeadEnd
+                    | TableKind::FunctionAnnotation,
                 )) => false,
                 _ => true,
             };

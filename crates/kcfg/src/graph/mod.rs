@@ -338,6 +338,11 @@ impl Graph {
         self.refs_of(entry).iter().find(|reference| reference.role == Role::Site)
     }
 
+    /// Whether a block begins with an instruction that must stay the first: computed calls lead there.
+    pub fn begins_with_landing_pad(&self, id: NodeId) -> bool {
+        self.isa().is_landing_pad(self.bytes_of(id))
+    }
+
     /// Whether a block uses the distance from its own address to another place, as position-independent code of i386
     /// does (it calls a thunk that returns the program counter, and adds `_GLOBAL_OFFSET_TABLE_`). The number of bytes
     /// between the call and the reference is then part of the addend and must not change.

@@ -5,9 +5,9 @@ use rustc_hash::FxHashMap;
 
 use super::edit::Editor;
 use super::moves::Use;
-use super::{Function, JumpTable, Life, NodeKind, Role, Root, SymbolPlace, Target, Terminator};
+use super::{Function, JumpTable, Life, NodeKind, Ref, Role, Root, SymbolPlace, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SectionId};
-use crate::special::About;
+use crate::special::{About, TableKind};
 
 impl Editor<'_> {
     /// Completes the edits: inserts the new nodes into the lists of sections and functions, and redirects all uses of
@@ -49,6 +49,9 @@ impl Editor<'_> {
             let instruction = self.graph.chunk(id).is_some_and(|chunk| is_about_instruction(chunk.life));
             for at in self.graph.node(id).refs.clone() {
                 let reference = self.graph.refs[at as usize];
+                if is_end(self.graph.chunk(id).map(|chunk| chunk.life), &reference) {
+                    continue;
+                }
                 let instruction = instruction && reference.role == Role::Site;
                 let by = Use { from: Some(id), instruction };
                 let (target, addend) = self.target(reference.target, reference.addend, by);
@@ -130,6 +133,12 @@ impl Editor<'_> {
             }
         }
     }
+}
+
+/// Whether a reference means the end of the instruction before a block, which stays there whatever is put in front of
+/// the block. The two blocks are glued together.
+fn is_end(life: Option<Life>, reference: &Ref) -> bool {
+    life == Some(Life::Site(TableKind::DeadEnd)) && reference.role == Role::Site && reference.addend == 0
 }
 
 /// New nodes, by the node that they are inserted before or after.

@@ -37,6 +37,9 @@ pub(super) struct CodeSection {
     pub lists_carried: bool,
     /// Instructions that refer to a nearby place, and these places, by offset.
     literals: Vec<(u32, u32)>,
+    /// The fields of instructions with the distance of a place in another function of the section, without a
+    /// relocation, and these places.
+    addresses: Vec<(u32, u32)>,
     /// Functions, by offset, with the places outside of each that it may compute by a distance from itself.
     distances: Vec<(u32, u32)>,
     /// Functions, by offset, that may compute a place in themselves by a distance.
@@ -79,6 +82,7 @@ impl CodeSection {
             referred_by_offset: Vec::new(),
             lists_carried: carried.is_some(),
             literals: Vec::new(),
+            addresses: Vec::new(),
             distances: Vec::new(),
             inner_distances: Vec::new(),
             passed_on: Vec::new(),
@@ -103,6 +107,7 @@ impl CodeSection {
         }
         code.check_fields(isa, object.machine, section);
         code.collect_literals(isa, section);
+        code.collect_addresses(isa, section);
         code.collect_distances(isa, section, &mapping);
         code.collect_branches(&section.relocs);
         code.collect_computed_jumps(isa, object, section);
@@ -168,6 +173,12 @@ impl CodeSection {
         self.literals[from..].iter().take_while(move |&&(at, _)| at < range.end)
     }
 
+    /// Returns the fields in a range of offsets that hold the distance of a place without a relocation, and these places.
+    pub fn addresses_in(&self, range: Range<u32>) -> impl Iterator<Item = &(u32, u32)> {
+        let from = self.addresses.partition_point(|&(field, _)| field < range.start);
+        self.addresses[from..].iter().take_while(move |&&(field, _)| field < range.end)
+    }
+
     fn insns_of(&self, span: &Span) -> &[PlacedInsn] {
         let from = self.insns.partition_point(|placed| placed.offset < span.start);
         let to = self.insns.partition_point(|placed| placed.offset < span.end);
@@ -225,7 +236,9 @@ impl CodeSection {
             let literal = self.data_containing(offset).is_some_and(|part| {
                 matches!(part.kind, DataKind::Literals(_)) && reloc.class != RelocClass::Branch
             });
-            if !constant && !literal {
+            if kelf::reloc::is_in_sequence(machine, reloc.r_type) {
+                self.make_opaque(span, "instructions that the linker replaces together");
+            } else if !constant && !literal {
                 self.make_opaque(span, "a relocation that is not an operand of an instruction");
             } else if kelf::reloc::counts_from_place(machine, reloc.r_type) {
                 self.make_opaque(span, "a distance from an instruction to a literal");

@@ -362,7 +362,8 @@ fn reference(
     let relative = matches!(reloc.class, RelocClass::Relative | RelocClass::Branch);
     let replacement = world.rule(section.name, section.kind, section.flags) == Rule::Replacement;
     let in_code = replacement || is_code(section);
-    let bias = if relative { bias(program.machine, reloc, code, in_code) } else { 0 };
+    let counts_from_end = relative || kelf::reloc::counts_from_end(program.machine, reloc.r_type);
+    let bias = if counts_from_end { bias(program.machine, reloc, code, in_code) } else { 0 };
     let resolved = program.resolve(object, reloc.symbol);
     let target = match resolved {
         Resolved::Local(object, symbol) => Some((object, symbol)),

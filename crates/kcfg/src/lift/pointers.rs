@@ -50,8 +50,12 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
         for (index, reference) in graph.node(node).refs.clone().zip(graph.refs_of(node)) {
             // A branch can only be to the place itself, and the function of a reference by symbol is certain.
             let literal = function.is_some() && graph.block(node).is_none();
-            let branch =
-                code && !literal && matches!(reference.class, RelocClass::Relative | RelocClass::Branch);
+            let branches = match reference.class {
+                RelocClass::Branch => true,
+                RelocClass::Relative => !graph.machine.target().has_relative_addresses,
+                _ => false,
+            };
+            let branch = code && !literal && branches;
             let Target::Node(to) = reference.target else { continue };
             let Some(block) = graph.block(to).filter(|_| !branch && !slots.contains(index as usize)) else {
                 continue;

@@ -81,7 +81,8 @@ impl<'p> Connector<'_, 'p> {
                 if reloc.offset + u64::from(reloc.width) > u64::from(start + size) {
                     return Err(self.straddling(id, reloc));
                 }
-                let bias = match is_relative(reloc.class) {
+                let counts_from_end = kelf::reloc::counts_from_end(self.program.machine, reloc.r_type);
+                let bias = match is_relative(reloc.class) || counts_from_end {
                     true => plan::bias(self.program.machine, reloc, code, executable),
                     false => 0,
                 };
@@ -116,7 +117,7 @@ impl<'p> Connector<'_, 'p> {
     }
 
     /// Adds references for direct branches that the assembler resolved: for calls by blocks, and for all branches out
-    /// of an opaque chunk.
+    /// of an opaque chunk. Also adds references for the addresses that it resolved.
     fn local_branches(
         &mut self,
         id: SectionId,
@@ -162,6 +163,23 @@ impl<'p> Connector<'_, 'p> {
                 class,
                 width: field_width,
                 bias,
+                target: Target::Node(target),
+                addend,
+                role: Role::Address,
+            });
+            added = true;
+        }
+        for &(field, target) in
+            code.addresses_in(start..end).filter(|(_, target)| !(start..end).contains(target))
+        {
+            let Some(placed) = code.insn_containing(field) else { continue };
+            let Some((target, addend)) = self.lifted.locate(id, i64::from(target)) else { continue };
+            self.lifted.graph.refs.push(Ref {
+                offset: field - start,
+                r_type: kelf::reloc::relative_32(self.program.machine),
+                class: RelocClass::Relative,
+                width: 4,
+                bias: (placed.end() - field) as u8,
                 target: Target::Node(target),
                 addend,
                 role: Role::Address,

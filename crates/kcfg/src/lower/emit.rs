@@ -15,8 +15,8 @@ use super::relax::{self, Placed, PlacedNode, Relax};
 use super::symbols::{Places, SymbolTable};
 use super::unwind;
 use crate::carried::{self, Carried, HAND_WRITTEN, TABLE};
-use crate::graph::{Block, Graph, JumpTable, NodeKind, Role, StackNote, Terminator};
-use crate::index::{IdSet, NodeId, NodeMap, SectionId, SymbolId};
+use crate::graph::{Block, Graph, JumpTable, NodeKind, Role, StackNote, SymbolPlace, Terminator};
+use crate::index::{FunctionId, IdSet, NodeId, NodeMap, SectionId, SymbolId};
 use crate::mapping::Content;
 use crate::own::{OUTLINED, OWN};
 use kisa::{BranchRelocation, Rewritable};
@@ -119,6 +119,11 @@ impl<'g> Emitter<'g> {
             let function = graph.function_of(node).map(|function| graph.function(function));
             function.is_some_and(|function| function.is_outlined || entries.contains(&function.entry()))
         };
+        // objtool takes a function of this name for a part of another one.
+        let colds: FxHashMap<FunctionId, &'g str> = match graph.world.is_checked_by_objtool() {
+            true => cold_names(graph).collect(),
+            false => FxHashMap::default(),
+        };
         let placed = std::mem::take(&mut self.placed);
         for nodes in placed.iter().map(|placed| &placed.nodes) {
             for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {
@@ -128,7 +133,11 @@ impl<'g> Emitter<'g> {
                 if let Some(section) = section.filter(|_| was_function(first) && size > 0)
                     && !named.contains(&(section, part[0].offset))
                 {
-                    let name = if graph.is_outlined(first) { OUTLINED } else { OWN };
+                    let part_name = || graph.function_of(first).and_then(|function| colds.get(&function));
+                    let name = match graph.is_outlined(first) {
+                        true => OUTLINED,
+                        false => part_name().copied().unwrap_or(OWN),
+                    };
                     self.symbols.add_part(name, section, part[0].offset, size, graph.encoding(first));
                 }
             }
@@ -378,4 +387,13 @@ impl<'g> Emitter<'g> {
             })
             .collect()
     }
+}
+
+/// The names of the parts of functions that are out of line.
+fn cold_names(graph: &Graph) -> impl Iterator<Item = (FunctionId, &str)> {
+    let colds = graph.symbols.iter().filter(|symbol| symbol.name.ends_with(".cold"));
+    colds.filter_map(|symbol| match symbol.place {
+        SymbolPlace::Node(node, 0) => Some((graph.function_of(node)?, symbol.name.as_str())),
+        _ => None,
+    })
 }

@@ -204,6 +204,7 @@ impl BranchMaker<'_> {
                         && self.relax == Relax::Shortest
                         && self.is_local(node, dest)
                         && !graph.are_neighbours_in_input(node, to)
+                        && !self.must_end(node, to)
                 });
                 if redundant { Vec::new() } else { vec![self.branch(node, jump, *dest)] }
             }
@@ -214,6 +215,11 @@ impl BranchMaker<'_> {
             }
             end => end.next().and_then(run_on).into_iter().collect(),
         }
+    }
+
+    /// Whether a block must not run on into another: objtool refuses functions that run on into the next one.
+    fn must_end(&self, node: NodeId, to: NodeId) -> bool {
+        self.graph.world.is_checked_by_objtool() && self.graph.function_of(node) != self.graph.function_of(to)
     }
 
     /// Returns a branch in its initial form. As assembled, that is its form in the input: GNU as never shortens a

@@ -131,7 +131,7 @@ impl<'g> SymbolTable<'g> {
     /// Adds a symbol for a part of a function that has none.
     pub fn add_part(
         &mut self,
-        name: &'static str,
+        name: &'g str,
         section: SectionIndex,
         offset: u32,
         size: u64,

@@ -39,6 +39,8 @@ pub(super) static TARGET: Target = Target {
         is_distance: |_| false,
         counts_from_place: |_| false,
         is_added_to_pc: |_| false,
+        counts_from_end: |_| false,
+        is_in_sequence: |_| false,
         counts_from_itself: |_| false,
         names_thread_storage: false,
         renamed: |_| None,

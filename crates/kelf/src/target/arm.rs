@@ -41,6 +41,8 @@ pub(super) static TARGET: Target = Target {
         is_distance: |_| false,
         counts_from_place,
         is_added_to_pc: |r_type| matches!(r_type, R_ARM_REL32 | R_ARM_REL32_NOI),
+        counts_from_end: |_| false,
+        is_in_sequence: |_| false,
         counts_from_itself: |_| false,
         names_thread_storage: true,
         renamed,

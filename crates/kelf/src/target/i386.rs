@@ -40,6 +40,8 @@ pub(super) static TARGET: Target = Target {
         },
         counts_from_place: |_| false,
         is_added_to_pc: |_| false,
+        counts_from_end: |_| false,
+        is_in_sequence: |_| false,
         counts_from_itself: |r_type| r_type == R_386_GOTPC,
         names_thread_storage: false,
         renamed: |_| None,

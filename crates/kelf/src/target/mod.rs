@@ -84,6 +84,10 @@ pub struct Relocs {
     pub(crate) counts_from_place: fn(u32) -> bool,
     /// See [`crate::reloc::is_added_to_pc`].
     pub(crate) is_added_to_pc: fn(u32) -> bool,
+    /// See [`crate::reloc::counts_from_end`].
+    pub(crate) counts_from_end: fn(u32) -> bool,
+    /// See [`crate::reloc::is_in_sequence`].
+    pub(crate) is_in_sequence: fn(u32) -> bool,
     /// See [`crate::reloc::counts_from_itself`].
     pub(crate) counts_from_itself: fn(u32) -> bool,
     /// Whether the linker accepts no section symbol for thread-local storage.

@@ -36,6 +36,24 @@ pub(super) static TARGET: Target = Target {
         is_distance: |r_type| matches!(r_type, R_X86_64_GOTOFF64 | R_X86_64_TPOFF32 | R_X86_64_TPOFF64),
         counts_from_place: |_| false,
         is_added_to_pc: |_| false,
+        counts_from_end: |r_type| {
+            matches!(
+                r_type,
+                R_X86_64_GOTPCREL
+                    | R_X86_64_GOTPCRELX
+                    | R_X86_64_REX_GOTPCRELX
+                    | R_X86_64_GOTTPOFF
+                    | R_X86_64_TLSGD
+                    | R_X86_64_TLSLD
+                    | R_X86_64_GOTPC32_TLSDESC
+            )
+        },
+        is_in_sequence: |r_type| {
+            matches!(
+                r_type,
+                R_X86_64_TLSGD | R_X86_64_TLSLD | R_X86_64_GOTPC32_TLSDESC | R_X86_64_TLSDESC_CALL
+            )
+        },
         counts_from_itself: |_| false,
         names_thread_storage: false,
         renamed: |_| None,

@@ -89,13 +89,14 @@ impl State {
     pub fn assume(&mut self, condition: Condition, names: &Names) -> bool {
         let Some(compared) = &self.compared else { return true };
         let is_possible = self.ranges.assume(compared, condition, names);
-        if let (Condition::Equal, true, Some(left), Some(number)) = (
-            condition,
-            is_possible && compared.width == names.word,
-            compared.left.single(),
-            compared.right.as_number(),
-        ) {
-            self.settle(left, number, names);
+        if let (Condition::Equal, true, Some(left), Some(number)) =
+            (condition, is_possible, compared.left.single(), compared.right.as_number())
+        {
+            // The low half of a word may be all of it.
+            let (width, range) = (compared.width, self.ranges.get(left, names));
+            if width == names.word || width == 4 && (range.low, range.high) == (number, number) {
+                self.settle(left, number, names);
+            }
         }
         is_possible
     }

@@ -133,7 +133,7 @@ impl Rewritable for X86 {
     }
 
     fn encode_overwrite(&self, _encoding: Encoding, reg: Reg, out: &mut Vec<u8>) -> bool {
-        overwrite::overwrite(self.bits, reg, out);
+        overwrite::overwrite(reg, out);
         true
     }
 
@@ -145,7 +145,7 @@ impl Rewritable for X86 {
         flags_may_change: bool,
         out: &mut Vec<u8>,
     ) -> bool {
-        overwrite::number(self.bits, reg, number, flags_may_change, out);
+        overwrite::number(reg, number, flags_may_change, out);
         true
     }
 
@@ -157,7 +157,7 @@ impl Rewritable for X86 {
         displacement: u8,
         out: &mut Vec<u8>,
     ) -> bool {
-        compare::load_word(self.bits, dst, base, displacement, out)
+        compare::load_word(dst, base, displacement, out)
     }
 
     fn encode_compare(
@@ -168,7 +168,7 @@ impl Rewritable for X86 {
         _scratch: Option<Reg>,
         out: &mut Vec<u8>,
     ) -> bool {
-        compare::compare(self.bits, reg, number, out)
+        compare::compare(reg, number, out)
     }
 
     fn branch_if_equal(&self, _encoding: Encoding) -> Option<Branch> {
@@ -212,6 +212,13 @@ impl Rewritable for X86 {
 
     fn computes_from_pc(&self, _inst: &Inst<'_>) -> Option<u64> {
         None
+    }
+
+    fn operand_beside(&self, inst: &Inst<'_>) -> Option<(u8, u64)> {
+        let decoded = inst.x86();
+        let (instruction, constants) = (&decoded.instruction, &decoded.constants);
+        let is_it = decode::has_memory_operand(instruction) && instruction.is_ip_rel_memory_operand();
+        is_it.then(|| (constants.displacement_offset() as u8, instruction.ip_rel_memory_address()))
     }
 
     fn half_of_number(&self, _inst: &Inst<'_>) -> Option<(Reg, u16, bool)> {
@@ -270,6 +277,11 @@ impl Rewritable for X86 {
 
     fn only_stores(&self, inst: &Inst<'_>) -> bool {
         computes::only_stores(&inst.x86().instruction)
+    }
+
+    fn is_landing_pad(&self, bytes: &[u8]) -> bool {
+        // endbr64, endbr32
+        matches!(bytes, [0xf3, 0x0f, 0x1e, 0xfa | 0xfb, ..])
     }
 
     fn reads_flags(&self, inst: &Inst<'_>) -> bool {

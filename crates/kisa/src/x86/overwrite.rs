@@ -6,12 +6,12 @@ use crate::Reg;
 const OTHER: u32 = 0x5a5a_a5a5;
 
 /// See [`crate::Rewritable::encode_overwrite`].
-pub(super) fn overwrite(bits: u32, reg: Reg, out: &mut Vec<u8>) {
-    number(bits, reg, OTHER, false, out)
+pub(super) fn overwrite(reg: Reg, out: &mut Vec<u8>) {
+    number(reg, OTHER, false, out)
 }
 
 /// See [`crate::Rewritable::encode_number`].
-pub(super) fn number(bits: u32, reg: Reg, number: u32, flags_may_change: bool, out: &mut Vec<u8>) {
+pub(super) fn number(reg: Reg, number: u32, flags_may_change: bool, out: &mut Vec<u8>) {
     let low = reg.0 & 7;
     let high = reg.0 >> 3 & 1;
     if number == 0 && flags_may_change {
@@ -22,8 +22,8 @@ pub(super) fn number(bits: u32, reg: Reg, number: u32, flags_may_change: bool, o
         return out.extend([0x31, 0xc0 | low << 3 | low]);
     }
     // mov $number,%reg
-    if bits == 64 {
-        out.push(0x40 | high);
+    if high != 0 {
+        out.push(0x41);
     }
     out.push(0xb8 | low);
     out.extend(number.to_le_bytes());

@@ -130,7 +130,7 @@ impl Model<'_> {
             Pushf | Pushfd | Pushfq => self.push(Value::Unknown),
             Pop => self.pop(),
             Popf | Popfd | Popfq => {
-                self.add_to_stack_pointer(i64::from(self.word));
+                self.add_to_stack_pointer(i64::from(self.instruction.stack_pointer_increment()));
                 self.out.push(Effect::ClobberFlags);
             }
             Leave if self.instruction.code() != Code::Leavew => self.leave(),
@@ -155,6 +155,7 @@ impl Model<'_> {
             Cqo => self.choose(EDX, 0, u64::MAX, 8),
             Cmp => self.compare(),
             Test => self.test(),
+            Vmcall | Vmmcall => self.hypercall(),
             Int if self.instruction.immediate8() == 0x80 => self.system_call(&[]),
             Syscall if self.bits == 32 => self.system_call(&[ECX]),
             Syscall => self.system_call(&[ECX, R11]),
@@ -365,10 +366,11 @@ impl Model<'_> {
     fn forget(&mut self) {
         self.escape();
         let instruction = self.instruction;
+        let is_there = is_operand_memory(instruction) && !is_beside_operand(instruction);
         with_info(instruction, |info| {
             for used in info.used_memory().iter().filter(|used| writes(used.access())) {
                 let width = used.memory_size().size();
-                let operand = is_operand_memory(instruction).then(|| self.address()).flatten();
+                let operand = is_there.then(|| self.address()).flatten();
                 self.out.push(match operand {
                     Some(to) if (1..=255).contains(&width) => {
                         Effect::Store { to, value: Value::Unknown, width: width as u8 }
@@ -427,6 +429,12 @@ pub(super) fn address(bits: u32, instruction: &Instruction) -> Option<Address> {
 fn is_operand_memory(instruction: &Instruction) -> bool {
     let explicit = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     explicit && !instruction.is_stack_instruction() && !instruction.is_vsib()
+}
+
+/// Whether the instruction accesses a bit whose number is in a register, anywhere before or after its operand.
+fn is_beside_operand(instruction: &Instruction) -> bool {
+    use Mnemonic::{Btc, Btr, Bts};
+    matches!(instruction.mnemonic(), Btc | Btr | Bts) && instruction.op1_kind() == OpKind::Register
 }
 
 /// Whether a field is as wide as an address. A field that holds a part of an address is unknown.

@@ -27,7 +27,9 @@ pub(super) fn overwrite(graph: &mut Graph, report: &mut PassReport) {
         let in_front_of_tables = instrument::in_front_of_tables(graph);
         let can_change = |&id: &NodeId| {
             let changes = |block: &Block| !block.is_fixed() && !relative.contains(block.function);
-            graph.block(id).is_some_and(changes) && !in_front_of_tables.contains(id)
+            graph.block(id).is_some_and(changes)
+                && !in_front_of_tables.contains(id)
+                && !graph.begins_with_landing_pad(id)
         };
         let blocks = graph.node_ids().filter(|&id| graph.node(id).live).filter(can_change);
         let fronts = blocks.filter_map(|id| {

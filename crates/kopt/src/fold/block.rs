@@ -11,6 +11,9 @@ use super::stores::stored_to;
 use super::{calls, jumps};
 use crate::report::PassReport;
 
+/// The class of code that the kernel frees.
+const INIT: &str = ".init.text";
+
 /// A change to a block.
 pub(super) struct Change {
     pub(super) node: NodeId,
@@ -150,8 +153,15 @@ impl Folder<'_> {
         let to = self.graph.node_of(symbol)?;
         let function = self.graph.function_of(to)?;
         let is_call = matches!(self.graph.block(node)?.end, Terminator::IndirectCall { .. })
-            && self.graph.encoding(to) == self.graph.encoding(node);
+            && self.graph.encoding(to) == self.graph.encoding(node)
+            && (!self.is_in_init_code(to) || self.is_in_init_code(node));
         (is_call && self.graph.function(function).entry() == to && self.graph.node(to).live).then_some(to)
+    }
+
+    /// Whether a block is in memory that the kernel frees. Kbuild refuses direct calls of it by other code
+    /// (scripts/mod/modpost.c).
+    fn is_in_init_code(&self, node: NodeId) -> bool {
+        self.graph.world().class(&self.graph.section_of(node).name) == INIT
     }
 
     /// Returns the new form of the instructions of a block, which will end like `end` or as now. `None` if the
@@ -198,6 +208,11 @@ impl Folder<'_> {
         }
         // Interrupts and signals use the stack at any time.
         let always = bit(graph.isa().convention().stack_pointer);
+        // objtool expects that functions restore these registers, even if their callers do not need them.
+        let restored = match graph.world().is_checked_by_objtool() {
+            true => !graph.isa().convention().call_clobbered & !FLAGS,
+            false => 0,
+        };
         let mut instructions: Option<Vec<Inst<'_>>> = None;
         for at in (0..count).rev() {
             let one = &uses[at];
@@ -207,8 +222,9 @@ impl Folder<'_> {
             let number = number.filter(|&(reg, _)| one.leaves_only(reg, live));
             let dead = one.writes != 0 && one.writes & live == 0;
             let mut reads = one.reads;
+            let restores = one.loads && one.writes & restored != 0;
             let in_vain = one.stores_in_vain && one.writes & live == 0;
-            if in_vain || (dead || number.is_some()) && !loads_elsewhere {
+            if in_vain || (dead || number.is_some()) && !loads_elsewhere && !restores {
                 let all = match &mut instructions {
                     Some(all) => all,
                     none => none.insert(graph.decode(node).collect::<Option<_>>()?),
@@ -219,7 +235,7 @@ impl Folder<'_> {
                     report.count("stores removed", 1);
                     continue;
                 }
-                if !loads_elsewhere && graph.isa().only_computes(inst) {
+                if !loads_elsewhere && !restores && graph.isa().only_computes(inst) {
                     if dead {
                         fates[at] = Fate::Goes;
                         report.count("instructions removed", 1);

@@ -57,7 +57,7 @@ impl Pass for Fold {
             summary: "propagates constants through the whole program, decides branches on them, and removes dead instructions",
             phase: Phase::Exposes,
             runs: Runs::Always,
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 

@@ -100,6 +100,9 @@ impl Judge<'_> {
                     | TableKind::PhysicalOffset
                     | TableKind::SmpAlternative
                     | TableKind::UnwindIndex
+                    | TableKind::Annotation
+                    | TableKind::DeadEnd
+                    | TableKind::FunctionAnnotation
             ),
             _ => false,
         };

@@ -40,7 +40,7 @@ impl Pass for Icf {
             summary: "merges identical functions, except where their addresses may be compared",
             phase: Phase::Removes,
             runs: Runs::Always,
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 
@@ -66,7 +66,8 @@ impl Pass for Icf {
                 let ran = || folded.blocks.iter().any(|&block| ran.may_have(block));
                 // A jump in place of a patch site would be patched.
                 let is_patched = || graph.block(folded.entry()).is_some_and(Block::is_fixed);
-                if jumps && (folded.size(graph) <= jump || is_patched() || ran()) {
+                let is_bound = || is_patched() || graph.begins_with_landing_pad(folded.entry());
+                if jumps && (folded.size(graph) <= jump || is_bound() || ran()) {
                     left_alone += 1;
                     continue;
                 }

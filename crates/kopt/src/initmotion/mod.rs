@@ -39,7 +39,7 @@ impl Pass for InitMotion {
             summary: "moves code and data that only initialization uses to memory that the kernel frees",
             phase: Phase::Finishes,
             runs: Runs::Always,
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 

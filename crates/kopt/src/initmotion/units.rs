@@ -114,13 +114,18 @@ fn is_zero_initialized(section: &Section) -> bool {
     section.kind == SHT_NOBITS
 }
 
-/// The nodes that are glued to others, the nodes they are glued to, and nodes bound to nearby code.
+/// The nodes that are glued to others, the nodes they are glued to, nodes bound to nearby code, and tables that must be
+/// found.
 fn glued(graph: &Graph) -> NodeSet {
     let mut glued = near::bound(graph);
     for id in graph.node_ids().filter(|&id| graph.node(id).live) {
         if let Some(before) = graph.node(id).glued_to {
             glued.extend([id, before]);
         }
+    }
+    // objtool finds tables of jumps in `.rodata` only.
+    if graph.world().is_checked_by_objtool() {
+        glued.extend(graph.tables().iter().map(|table| table.chunk));
     }
     glued
 }

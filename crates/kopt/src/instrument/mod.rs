@@ -2,7 +2,7 @@
 Pass `instrument`: every basic block records that it ran (Chanet et al. 2007, section 4.2).
 
 A block begins with a store of 1 to a byte of its own in a zero-initialised array; live flags and registers are
-preserved. On i386 that is one instruction. On 32-bit ARM, the store needs a register: a dead one
+preserved. On x86 that is one instruction. On 32-bit ARM, the store needs a register: a dead one
 ([`kflow::Liveness`]), or one that is saved on the stack. The register holds an address of the array whose lowest byte
 is 1, the stored value; the array is aligned accordingly. `coverage kcore` reads the array of a running kernel.
 
@@ -11,6 +11,7 @@ Not instrumented, and reported:
 - hand-written and opaque code;
 - code without a symbol (the slow paths of `static_cpu_has()`) and blocks that a pass made, because reports cannot name
   them;
+- blocks that begin with a landing pad of computed calls (`endbr64`);
 - functions that compute with their own address (position-independent code of i386);
 - patch sites, which are found by address or compared byte by byte at run time;
 - blocks that are entered between an exclusive load and its store (`ldrex` and `strex` of ARM), which no other store
@@ -51,7 +52,7 @@ impl Pass for Instrument {
             summary: "instruments every block to record that it ran, for `coverage kcore`",
             phase: Phase::Finishes,
             runs: Runs::IfNamed,
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 
@@ -118,6 +119,8 @@ fn blocks_to_count(graph: &Graph, early: &FunctionSet, report: &mut PassReport) 
             report.count("blocks that a pass made, left alone", 1);
         } else if between.contains(node) {
             report.count("blocks between an exclusive load and its store, left alone", 1);
+        } else if graph.begins_with_landing_pad(node) {
+            report.count("blocks that begin with a landing pad, left alone", 1);
         } else if in_front_of_tables.contains(node) {
             report.count("blocks between a jump and its table, left alone", 1);
         } else {

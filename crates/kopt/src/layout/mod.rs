@@ -33,6 +33,9 @@ use hot::Hot;
 use hot_cold::HotCold;
 use split::{ColdPart, Splitter};
 
+/// The section of the kernel's entry code, nearly all of which is hand-written.
+const ENTRY: &str = ".entry.text";
+
 /// Size of a page in bytes.
 const PAGE_SIZE: u32 = 4096;
 
@@ -46,7 +49,7 @@ impl Pass for Layout {
             summary: "places code in the order that `reorder` decided",
             phase: Phase::Finishes,
             runs: Runs::WithPlan(|plan| plan.order.is_some()),
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 
@@ -114,7 +117,9 @@ fn classes(graph: &Graph) -> impl Iterator<Item = Class> + use<'_> {
     for (id, section) in graph.sections().iter_enumerated() {
         let is_code = section.flags & u64::from(SHF_EXECINSTR) != 0
             && graph.world().rule(&section.name, section.kind, section.flags) == Rule::Code;
-        if is_code && section.group.is_none() {
+        // objtool expects that nothing follows the end of a hand-written section.
+        let stays = graph.world().is_checked_by_objtool() && *section.name == *ENTRY;
+        if is_code && section.group.is_none() && !stays {
             classes.entry(class(graph.world(), &section.name)).or_default().push(id);
         }
     }

@@ -21,6 +21,11 @@ jump does not compress (section 6.3.1).
 Only blocks of `.text` without table entries are merged. Code that may fault, is patched, or has a `BUG()` is kept. The
 first blocks of functions are left to pass `icf`, but other blocks may be merged into them. Functions that a list of
 the kernel names (`_kprobe_blacklist`) are kept whole, because the list covers all of their code.
+
+objtool makes the unwind tables of x86-64 kernels. It follows control within one function, and expects the same state
+of the stack on each way to an instruction (tools/objtool/check.c). So only blocks of one function are merged there,
+and only if they return or continue in the same blocks: the state behind them is then the same, and so is the state
+before them. Two ends that do not continue, like calls of `panic()`, may have different stacks.
 */
 
 mod choice;
@@ -29,9 +34,10 @@ mod movable;
 mod outline;
 mod sequences;
 
+use indexmap::IndexMap;
 use kcfg::edges::Edges;
-use kcfg::graph::{Editor, Graph, Terminator};
-use kcfg::index::{NodeId, NodeSet};
+use kcfg::graph::{Editor, Graph, Terminator, for_each_successor};
+use kcfg::index::{FunctionId, NodeId, NodeSet};
 
 use crate::identical::{End, Partition};
 use crate::options::{OptimizeFor, Scope};
@@ -50,7 +56,7 @@ impl Pass for Merge {
             summary: "merges identical blocks, tails and sequences of code that did not run, or of all code with --merge all",
             phase: Phase::Finishes,
             runs: Runs::WithPlan(|plan| plan.coverage.is_some()),
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 
@@ -92,6 +98,28 @@ impl Pass for Merge {
     }
 }
 
+/// Divides a class of identical tails into classes that have the same state of the stack.
+fn of_one_function(graph: &Graph, ends: Vec<End>) -> Vec<Vec<End>> {
+    let mut classes: IndexMap<(FunctionId, Vec<NodeId>), Vec<End>> = IndexMap::new();
+    for end in ends {
+        let Some(block) = graph.block(end.0) else { continue };
+        // A jump to the entry of a function would be a call at the end of a function.
+        if end == (graph.function(block.function).entry(), 0) {
+            continue;
+        }
+        let mut next = Vec::new();
+        for_each_successor(graph, &block.end, |to| next.push(to));
+        let leaves = matches!(
+            block.end,
+            Terminator::Return | Terminator::IndirectJump | Terminator::Jump(_) | Terminator::Branch { .. }
+        );
+        if leaves || !next.is_empty() {
+            classes.entry((block.function, next)).or_default().push(end);
+        }
+    }
+    classes.into_values().filter(|ends| ends.len() > 1).collect()
+}
+
 /// A class of identical tails.
 struct Class {
     ends: Vec<End>,
@@ -122,6 +150,9 @@ fn classes(graph: &Graph, is_cold: impl Fn(NodeId) -> bool) -> Vec<Class> {
     let is_divisible = |&block: &NodeId| !is_switch(block) && !uses.inside.contains(block);
     let blocks: Vec<NodeId> = blocks.into_iter().filter(is_divisible).collect();
     classes.extend(partition.tails(&blocks, &is_cold, |end| choice::may_pay(graph, end, &shared)));
+    if graph.world().is_checked_by_objtool() {
+        classes = classes.into_iter().flat_map(|ends| of_one_function(graph, ends)).collect();
+    }
     let may_go = |&(block, start): &End| is_cold(block) && (start > 0 || !uses.named.contains(block));
     let class = |ends: Vec<End>| {
         let stays = *ends.iter().find(|end| !may_go(end)).unwrap_or(&ends[0]);

@@ -40,7 +40,7 @@ impl Pass for Params {
             summary: "removes the boot parameters that the command line does not name, and sets variables that `cmdline-spec` fixed",
             phase: Phase::Removes,
             runs: Runs::WithPlan(|plan| plan.params.is_some()),
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 

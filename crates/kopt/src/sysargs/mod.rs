@@ -64,7 +64,7 @@ impl Pass for SysArgs {
             summary: "refuses unused operations of system calls, so that `fold` removes their code",
             phase: Phase::Removes,
             runs: Runs::WithPlan(|plan| plan.syscalls.is_some()),
-            on_64_bits: false,
+            on_64_bits: true,
         }
     }
 

@@ -5,6 +5,7 @@ use kplan::Plan;
 
 /// The assemblers of machines.
 const I386: &[&str] = &["as", "--32"];
+const X86_64: &[&str] = &["as", "--64"];
 const ARM: &[&str] = &["arm-linux-gnueabihf-as"];
 
 /// The start of a part's first line.
@@ -87,6 +88,7 @@ impl<'t> Case<'t> {
                     self.passes = words().map(|name| kopt::pass(&name)).collect::<Result<_, _>>()?
                 }
                 ("machine", "arm") => self.assembler = ARM,
+                ("machine", "x86_64") => self.assembler = X86_64,
                 ("modules", "yes") => self.modules = true,
                 ("assume-complete", "yes") => self.options.assume_complete = true,
                 ("merge", "all") => self.options.merge = Scope::All,

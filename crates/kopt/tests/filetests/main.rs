@@ -20,7 +20,8 @@ optimize-for: image
                          and the bytes of variables and records for the section `params` of the plan
 ```
 
-Programs for 32-bit ARM are in `filetests_arm`, with the setting `machine: arm`.
+Programs for 32-bit ARM are in `filetests_arm`, with the setting `machine: arm`, and those for x86-64 in
+`filetests_x86_64`, with `machine: x86_64`.
 
 An object without `.file` counts as hand-written, and its code is opaque.
 

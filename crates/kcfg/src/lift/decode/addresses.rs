@@ -41,6 +41,37 @@ impl CodeSection {
         }
     }
 
+    /// Finds the operands that are relative to their instruction and have no relocation: GNU as resolves the addresses
+    /// of local symbols in the same section. They are the entries of other functions. Anything else is not supported,
+    /// except for the address of the next instruction (`_THIS_IP_` of the kernel).
+    pub(super) fn collect_addresses(&mut self, isa: &dyn Rewritable, section: &kelf::Section<'_>) {
+        if !isa.machine().target().has_relative_addresses {
+            return;
+        }
+        let mut found = Vec::new();
+        for placed in &self.insns {
+            let Some((field, target)) = isa.operand_beside(&placed.inst(isa, &section.data)) else {
+                continue;
+            };
+            let (field, target) = (placed.offset + u32::from(field), target as u32);
+            if target != placed.end() && reloc_at(&section.relocs, field).is_none() {
+                found.push((field, target));
+            }
+        }
+        for (field, target) in found {
+            match (self.span_containing(field), self.span_containing(target)) {
+                (Some(own), Some(other)) if own == other => {
+                    self.make_opaque(own, "an address inside of its function");
+                }
+                (_, Some(other)) if [self.spans[other].start, self.spans[other].entry].contains(&target) => {
+                    self.add_reference(target);
+                    self.addresses.push((field, target));
+                }
+                _ => self.opaque = Some("an address in the section without a relocation"),
+            }
+        }
+    }
+
     /// Finds the jumps through a table of addresses among the instructions. In ARM code, such a jump finds the table by
     /// its own address; in Thumb code, it directly follows the instruction that computes the address of the table, and
     /// nothing else leads to it. Its target is a word of the data at that address, which has a relocation.

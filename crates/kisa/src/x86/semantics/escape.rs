@@ -5,7 +5,7 @@ use iced_x86::{Mnemonic, OpKind, Register, UsedMemory};
 use super::super::info::with_info;
 use super::super::operands::is_read;
 use super::registers::ESP;
-use super::{Model, general, is_high_byte, is_operand_memory};
+use super::{Model, general, is_beside_operand, is_high_byte, is_operand_memory};
 use crate::semantics::{Address, Effect, Value};
 
 /// The largest operand in memory that is described piece by piece, in bytes: a vector of AVX-512.
@@ -52,12 +52,9 @@ impl Model<'_> {
     }
 
     fn escape_memory(&mut self, used: &UsedMemory) {
-        use Mnemonic::{Btc, Btr, Bts};
         let instruction = self.instruction;
-        // The bit that they test may be anywhere before or after the operand.
-        let elsewhere =
-            matches!(instruction.mnemonic(), Btc | Btr | Bts) && instruction.op1_kind() == OpKind::Register;
-        let from = (is_operand_memory(instruction) && !elsewhere).then(|| self.address()).flatten();
+        let is_there = is_operand_memory(instruction) && !is_beside_operand(instruction);
+        let from = is_there.then(|| self.address()).flatten();
         let size = used.memory_size().size();
         match from.filter(|_| (1..=MAX_PIECES).contains(&size)) {
             Some(from) => self.out.extend((0..size).step_by(8).map(|at| {

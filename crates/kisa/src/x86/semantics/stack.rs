@@ -5,7 +5,7 @@ use iced_x86::{Mnemonic, OpKind};
 use super::Model;
 use super::registers::{EAX, EBP, ESP};
 use crate::semantics::{Address, BinaryOp, Effect, Reg, Value};
-use crate::x86::decode;
+use crate::x86::{convention, decode};
 
 impl Model<'_> {
     pub(super) fn add_to_stack_pointer(&mut self, bytes: i64) {
@@ -118,5 +118,12 @@ impl Model<'_> {
         self.out.push(Effect::Clobber(EAX));
         self.out.extend(clobbered.iter().map(|&reg| Effect::Clobber(reg)));
         self.out.push(Effect::ClobberMemory);
+    }
+
+    /// `vmcall`: the hypervisor changes registers of results, and memory.
+    pub(super) fn hypercall(&mut self) {
+        let convention = if self.bits == 64 { &convention::X86_64 } else { &convention::I386 };
+        self.out.extend(convention.clobbered().map(Effect::Clobber));
+        self.out.extend([Effect::ClobberFlags, Effect::ClobberMemory]);
     }
 }
