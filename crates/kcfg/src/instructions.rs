@@ -151,10 +151,7 @@ impl Graph {
     /// word size)`).
     pub fn table_index(&self, id: NodeId) -> Option<Reg> {
         let last = self.effects(id).pop()?;
-        let address = last.iter().find_map(|effect| match effect {
-            Effect::Transfer(Value::Load { from, .. }) => Some(*from),
-            _ => None,
-        })?;
+        let Some(Value::Load { from: address, .. }) = Effect::target(&last) else { return None };
         let (index, scale) = address.index?;
         let plain = address.base.is_none() && address.segment.is_none() && scale == self.machine.word_size();
         plain.then_some(index)

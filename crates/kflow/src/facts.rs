@@ -121,10 +121,7 @@ impl Recorder {
         }
         self.count += 1;
         self.written = instruction.writes() & !FLAGS;
-        self.target = instruction.effects.iter().find_map(|effect| match effect {
-            Effect::Transfer(to) => state.constant_of(*to, names),
-            _ => None,
-        });
+        self.target = Effect::target(instruction.effects).and_then(|to| state.constant_of(to, names));
     }
 
     /// Returns the facts about the block, given the state after its instructions.

@@ -84,7 +84,7 @@ impl Union {
 }
 
 /// The system calls that programs make through one ABI.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbiCalls {
     /// Whether `calls` lists all calls that the programs can make. False as soon as one site is unresolved.
     pub complete: bool,
@@ -213,9 +213,7 @@ mod tests {
             complete,
             programs: vec!["a".into()],
             calls: numbers.iter().map(|&nr| Call::new(nr, None)).collect(),
-            unresolved: Vec::new(),
-            executable: Vec::new(),
-            sites: Vec::new(),
+            ..AbiCalls::default()
         }
     }
 

@@ -159,12 +159,9 @@ mod tests {
             reason: "why".to_owned(),
         };
         let calls = AbiCalls {
-            complete: false,
             programs: vec!["a".to_owned(), "b".to_owned()],
-            calls: Vec::new(),
             unresolved: vec![place("a", "0x10"), place("b", "0x10"), place("b", "0x20")],
-            executable: Vec::new(),
-            sites: Vec::new(),
+            ..AbiCalls::default()
         };
         Syscalls { abis: [(Abi::X86_64, calls)].into() }
     }

@@ -10,12 +10,13 @@
 
 use std::cell::LazyCell;
 use std::cmp::Reverse;
+use std::hash::Hash;
 
-use kflow::BlockIndex;
+use kflow::{BlockIndex, Fingerprint, fingerprint};
 use rayon::prelude::*;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::code::{Block, Code, ExitId, ExitKind, Fingerprint, Function};
+use crate::code::{Block, Code, ExitId, ExitKind, Function};
 use crate::flow::Flows;
 use crate::image::Addr;
 use crate::parallel::share;
@@ -143,12 +144,12 @@ impl Jumps {
 
     /// Returns the fingerprint of the functions of a jump.
     fn fingerprint(&self, id: ExitId) -> Fingerprint {
-        Fingerprint::of_all(self.members(id).map(|known| known.fingerprint))
+        fingerprint(|hasher| self.members(id).for_each(|known| known.fingerprint.hash(hasher)))
     }
 
     /// Returns the fingerprint of the chains before a jump in its functions.
     fn chains(&self, id: ExitId) -> Fingerprint {
-        Fingerprint::of_all(self.own(id).map(|(_, own)| own.fingerprint))
+        fingerprint(|hasher| self.own(id).for_each(|(_, own)| own.fingerprint.hash(hasher)))
     }
 
     /// Returns a jump as seen by its functions: once per function, unless instructions overlap there.

@@ -80,9 +80,8 @@ pub fn scan(process: &Process) -> Result<Scan, Error> {
         Site { file, address, function: image.function_at(at).map(str::to_owned), abi, calls, unknown }
     });
     let lost = lost.into_iter().map(|(at, kind, reason)| {
-        let (file, address) = image.place(at);
-        let function = image.function_at(at).map(str::to_owned);
-        Unresolved { file: file.to_string(), address: address.to_string(), function, kind, reason }
+        let Place { file, address, function } = place(at);
+        Unresolved { file, address, function, kind, reason }
     });
     let not_scanned = |file: &str, reason| Unresolved {
         file: file.to_owned(),

@@ -420,11 +420,7 @@ impl Lookup {
     /// Returns the look-ups of a jump, one for each path to it; `None` if some path has none.
     fn of(code: &Code, flow: &FunctionStates, jump: Addr) -> Option<Vec<Lookup>> {
         let word = code.image.machine.word_size();
-        let effects = code.effects_at(jump);
-        let transfer = effects.iter().find_map(|effect| match *effect {
-            Effect::Transfer(value) => Some(value),
-            _ => None,
-        })?;
+        let transfer = Effect::target(&code.effects_at(jump))?;
         let Value::Reg { reg: wanted, width } = transfer else {
             let lookup = Lookup::reading(jump, transfer, None)?;
             return (lookup.width == word).then(|| vec![lookup]);

@@ -21,7 +21,7 @@ pub use frame::FrameRange;
 pub use names::{NameId, Names, Site, Term, TermSet};
 pub use ranges::{Comparison, Ranges, Span, Unknowns};
 pub use set::{Element, ValueSet};
-pub use state::State;
+pub use state::{Partial, State};
 
 #[cfg(test)]
 mod tests;

@@ -76,6 +76,10 @@ impl Element for Term {
     fn parts(self) -> (Term, u64) {
         (Term::of(self.name), self.offset)
     }
+
+    fn plus(self, number: u64, mask: u64) -> Term {
+        Term { offset: self.offset.wrapping_add(number) & mask, ..self }
+    }
 }
 
 /// Maximum number of names in most analyses of one function.
@@ -266,7 +270,7 @@ impl Names {
     }
 
     pub(super) fn plus(&self, term: Term, number: u64) -> Term {
-        Term { offset: term.offset.wrapping_add(number) & self.mask, ..term }
+        term.plus(number, self.mask)
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use super::ranges::Unknowns;
+
 /// A possible value: a number, or an unknown plus a number.
 pub trait Element: Copy + Ord {
     /// Maximum number of numbers in a joined value, at least two; with more, it may be anything.
@@ -21,6 +23,9 @@ pub trait Element: Copy + Ord {
 
     /// Returns the unknown and its addend; the unknown of a number is 0.
     fn parts(self) -> (Self, u64);
+
+    /// Adds a number, modulo the word with this mask.
+    fn plus(self, number: u64, mask: u64) -> Self;
 }
 
 /// One of several elements, or anything.
@@ -137,6 +142,28 @@ impl<T: Element> ValueSet<T> {
                 elements.map_or(ValueSet::Any, ValueSet::of_few)
             }
         }
+    }
+
+    /// Returns the sums with another value; anything if both are unknown.
+    pub fn sum(&self, other: &ValueSet<T>, mask: u64) -> ValueSet<T> {
+        self.zip(other, |a, b| match (a.as_number(), b.as_number()) {
+            (_, Some(number)) => Some(a.plus(number, mask)),
+            (Some(number), _) => Some(b.plus(number, mask)),
+            _ => None,
+        })
+    }
+
+    /// Returns the differences from another value; anything if they depend on two unknowns.
+    pub fn difference(&self, other: &ValueSet<T>, unknowns: &impl Unknowns<T>) -> ValueSet<T> {
+        let mask = unknowns.mask();
+        self.zip(other, |a, b| {
+            let ((one, from), (other, offset)) = (a.parts(), b.parts());
+            let is_same = one == other && unknowns.are_copies_equal(one);
+            match b.as_number() {
+                Some(number) => Some(a.plus(number.wrapping_neg(), mask)),
+                None => is_same.then(|| T::number(from.wrapping_sub(offset) & mask)),
+            }
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 use super::memory::Memory;
 use super::names::{Name, NameId, Names, Site, Term, TermSet};
 use super::ranges::{Comparison, Ranges, Span};
+use super::set::ValueSet;
 
 /// The slots of names that joins create, see [`super::step::Step`]. No instruction uses them.
 pub(super) const SLOT_JOINED: u8 = 192;
@@ -17,15 +18,18 @@ pub struct State {
     pub(super) memory: Memory,
     pub(super) ranges: Ranges<Term>,
     pub(super) compared: Option<Comparison<Term>>,
-    pub(super) partial: Option<Partial>,
+    pub(super) partial: Option<Partial<Term>>,
 }
 
 /// The known low bytes of a register whose other bytes are unknown.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Partial {
-    pub(super) reg: Reg,
-    pub(super) width: u8,
-    pub(super) value: TermSet,
+pub struct Partial<T> {
+    /// The register.
+    pub reg: Reg,
+    /// The number of bytes.
+    pub width: u8,
+    /// Their content.
+    pub value: ValueSet<T>,
 }
 
 impl State {

@@ -224,16 +224,11 @@ impl<'s> Step<'s> {
     fn computed(&mut self, op: BinaryOp, dst: Reg, (left, right): (TermSet, TermSet), width: u8) -> TermSet {
         let names = &*self.names;
         let whole = low_mask(width) >= names.mask;
-        let result = left.zip(&right, |a, b| match (op, a.as_number(), b.as_number()) {
-            (_, Some(a), Some(b)) => op.compute(a, b, width).map(Term::number),
-            (BinaryOp::Add, _, Some(number)) if whole => Some(names.plus(a, number)),
-            (BinaryOp::Add, Some(number), _) if whole => Some(names.plus(b, number)),
-            (BinaryOp::Sub, _, Some(number)) if whole => Some(names.plus(a, number.wrapping_neg())),
-            (BinaryOp::Sub, None, None) if whole && a.name == b.name => {
-                Some(Term::number(a.offset.wrapping_sub(b.offset) & names.mask))
-            }
-            _ => None,
-        });
+        let result = match op {
+            BinaryOp::Add if whole => left.sum(&right, names.mask),
+            BinaryOp::Sub if whole => left.difference(&right, names),
+            _ => left.zip(&right, |a, b| op.compute(a.as_number()?, b.as_number()?, width).map(Term::number)),
+        };
         if !result.is_any() {
             return result;
         }

@@ -70,6 +70,11 @@ impl Value {
 }
 
 impl Effect {
+    /// Returns the target of the instruction with these effects, if it is a computed branch.
+    pub fn target(effects: &[Effect]) -> Option<Value> {
+        effects.iter().find_map(|effect| if let Effect::Transfer(to) = *effect { Some(to) } else { None })
+    }
+
     /// Returns the values that it reads, without the addresses that it writes to.
     #[inline]
     pub fn operands(&self) -> impl Iterator<Item = Value> + use<> {

@@ -32,13 +32,11 @@ impl Code<'_> {
         if sums.is_empty() {
             return;
         }
-        let through = effects.iter().any(|effect| match *effect {
-            Effect::Transfer(Value::Reg { reg, .. }) => sums.has(reg),
-            Effect::Transfer(Value::Load { from, .. }) => {
-                sums.stored.is_some() && sums.stored == place(&from)
-            }
+        let through = match Effect::target(effects) {
+            Some(Value::Reg { reg, .. }) => sums.has(reg),
+            Some(Value::Load { from, .. }) => sums.stored.is_some() && sums.stored == place(&from),
             _ => false,
-        });
+        };
         match self.exit(exit).kind {
             ExitKind::IndirectCall if through => self.note_call_of_sum(exit),
             ExitKind::IndirectJump if through => drop(self.distances.jumps.insert(exit)),

@@ -86,14 +86,14 @@ impl Code<'_> {
         }
         self.image.object_at(at).filter(|loaded| loaded.is_linkage(at))?;
         let word = self.image.machine.word_size();
-        let targets: Vec<u64> = effects.iter().find_map(|effect| match *effect {
-            Effect::Transfer(Value::Reg { reg, .. }) => Some(numbers(holding, reg).collect()),
-            Effect::Transfer(Value::Load { from, .. }) => {
+        let targets: Vec<u64> = match Effect::target(effects)? {
+            Value::Reg { reg, .. } => numbers(holding, reg).collect(),
+            Value::Load { from, .. } => {
                 let slots = self.addresses(&from, holding, false).into_iter();
-                Some(slots.filter_map(|slot| self.image.constant(Addr(slot), word)).collect())
+                slots.filter_map(|slot| self.image.constant(Addr(slot), word)).collect()
             }
-            _ => None,
-        })?;
+            _ => return None,
+        };
         match targets[..] {
             [target] if self.image.is_code(Addr(target)) => Some(Addr(target)),
             _ => None,

@@ -41,7 +41,6 @@ mod work;
 
 pub use changes::ChangedFunctions;
 pub use entry::{Entry, Taken};
-pub use fingerprint::Fingerprint;
 pub use function::{Block, Function, StraightInstructions};
 pub use instructions::Reader;
 pub(crate) use known::{Constant, Facts, NumberSet};

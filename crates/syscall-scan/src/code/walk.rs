@@ -60,11 +60,7 @@ impl<'a> RunWalk<'a> {
 
     /// Returns the target of a computed branch, if known.
     pub(super) fn targets(&self, effects: &[Effect]) -> Option<Vec<Addr>> {
-        let target = effects.iter().find_map(|effect| match *effect {
-            Effect::Transfer(value) => Some(value),
-            _ => None,
-        });
-        Some(self.numbers(target?)?.iter().map(Addr).collect())
+        Some(self.numbers(Effect::target(effects)?)?.iter().map(Addr).collect())
     }
 
     /// Applies the effects of an instruction.

@@ -145,14 +145,8 @@ pub(crate) mod tests {
             args: arguments(known),
             ..Call::new(nr, Some(name))
         };
-        let calls = AbiCalls {
-            complete: true,
-            programs: Vec::new(),
-            calls: calls.iter().map(call).collect(),
-            unresolved: Vec::new(),
-            executable: Vec::new(),
-            sites: Vec::new(),
-        };
+        let calls = calls.iter().map(call).collect();
+        let calls = AbiCalls { complete: true, calls, ..AbiCalls::default() };
         Syscalls { abis: BTreeMap::from([(abi, calls)]) }
     }
 

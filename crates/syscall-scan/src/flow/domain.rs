@@ -115,7 +115,7 @@ impl Domain {
 
     /// Returns an atom plus a number.
     pub fn plus(&self, atom: Atom, number: u64) -> Atom {
-        Atom { offset: atom.offset.wrapping_add(number) & self.mask, ..atom }
+        atom.plus(number, self.mask)
     }
 
     /// Returns the place in the frame at an address, if it is in the frame.

@@ -43,7 +43,7 @@ impl Step<'_> {
             Some(reg) => {
                 self.unite(reg);
                 let base = self.read(reg);
-                self.sum(&base, &displacement)
+                base.sum(&displacement, self.domain.mask)
             }
             None => displacement,
         };
@@ -61,7 +61,7 @@ impl Step<'_> {
             let number = atom.as_number()?.wrapping_mul(stride.into());
             Some(Atom::number(number & self.domain.mask))
         });
-        let sum = self.sum(&base, &scaled);
+        let sum = base.sum(&scaled, self.domain.mask);
         if sum != ValueSet::Any {
             return Pointer::Known(self.in_object(&base, sum));
         }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use kflow::values::{Comparison, Ranges, Span};
+use kflow::values::{Comparison, Partial, Ranges, Span};
 use kisa::{Condition, Effect, Reg};
 use smallvec::SmallVec;
 
@@ -25,7 +25,7 @@ pub struct State {
     /// Loads from outside of the frame since the last write there.
     pub(super) loaded: Rc<Vec<KnownLoad>>,
     /// The last write to a part of a register.
-    pub(super) partial: Option<Partial>,
+    pub(super) partial: Option<Partial<Atom>>,
     /// The comparison that the flags represent.
     pub(super) compared: Option<Comparison<Atom>>,
     /// After predicated instructions: the state if they were skipped.
@@ -53,14 +53,6 @@ pub(super) struct KnownLoad {
     /// The index, and its factor in bytes.
     pub(super) index: Option<(Atom, u8)>,
     /// The size in bytes.
-    pub(super) width: u8,
-    pub(super) value: ValueSet,
-}
-
-/// The low bytes of a register, if only they are known.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Partial {
-    pub(super) reg: Reg,
     pub(super) width: u8,
     pub(super) value: ValueSet,
 }

@@ -9,7 +9,7 @@ use kisa::{Address, BinaryOp, Condition, Reg, Value, low_mask};
 use super::domain::Domain;
 use super::state::State;
 use crate::image::{Addr, Image};
-use crate::values::{Atom, Origin, OriginId, ValueSet};
+use crate::values::{Atom, Origin, ValueSet};
 
 /// The first slot of registers that an instruction reads. An instruction gives value ids, made of its address and a
 /// slot, to the values that it writes and reads; a written register has its own number as slot.
@@ -205,32 +205,16 @@ impl<'a> Step<'a> {
         self.name(Origin::Frame { at: self.at })
     }
 
-    /// Returns the sum of two values; any value if both are unknown.
-    pub(super) fn sum(&mut self, left: &ValueSet, right: &ValueSet) -> ValueSet {
-        left.zip(right, |a, b| match (a.as_number(), b.as_number()) {
-            (_, Some(number)) => Some(self.domain.plus(a, number)),
-            (Some(number), _) => Some(self.domain.plus(b, number)),
-            _ => None,
-        })
-    }
-
     fn difference(&mut self, left: &ValueSet, right: &ValueSet) -> ValueSet {
         // `52 - %eax` is one of a few numbers if `%eax` is known to be small.
         if let (true, Some(atom)) = (left.is_numbers(), right.single()) {
             let span = self.state.ranges.get(atom, self.domain);
             if span.steps() <= MAX_FEW {
                 let numbers = ValueSet::of(span.iter().map(Atom::number).collect());
-                return left.zip(&numbers, |a, b| Some(self.domain.plus(a, b.offset.wrapping_neg())));
+                return left.difference(&numbers, self.domain);
             }
         }
-        left.zip(right, |a, b| match b.as_number() {
-            Some(number) => Some(self.domain.plus(a, number.wrapping_neg())),
-            None if a.origin == b.origin && a.origin != OriginId::UNKNOWN => {
-                let number = a.offset.wrapping_sub(b.offset) & self.domain.mask;
-                Some(Atom::number(number))
-            }
-            None => None,
-        })
+        left.difference(right, self.domain)
     }
 }
 

@@ -348,10 +348,10 @@ impl Look<'_> {
             return callees.into_iter().try_for_each(|callee| self.arguments(flows, at, callee, state));
         }
         // A register that only holds the callee is not an argument.
-        let through = flows.code.effects_at(at).into_iter().find_map(|effect| match effect {
-            Effect::Transfer(Value::Reg { reg, .. }) => Some(Origin::Register(reg)),
+        let through = match Effect::target(&flows.code.effects_at(at)) {
+            Some(Value::Reg { reg, .. }) => Some(Origin::Register(reg)),
             _ => None,
-        });
+        };
         let is_argument = |seen: &(Origin, u64)| self.aim != Aim::Calls || Some(seen.0) != through;
         if self.visible(flows, state).iter().any(is_argument) { Err(Lost(at)) } else { Ok(()) }
     }

@@ -77,7 +77,7 @@ impl Asker {
 }
 
 /// The files of a process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Process {
     /// The files, the executable first.
     pub members: Vec<Member>,
@@ -112,16 +112,7 @@ impl Process {
         let whole = object.is_library();
         let object = Arc::new(object);
         let member = Member { object, file: file.into(), at_start: true, whole, needed: Vec::new() };
-        let members = vec![member];
-        Process {
-            members,
-            interpreter: None,
-            preloaded: Vec::new(),
-            named: Vec::new(),
-            variants: Vec::new(),
-            settled: Vec::new(),
-            given: Vec::new(),
-        }
+        Process { members: vec![member], ..Process::default() }
     }
 
     /// Returns these members and all their dependencies, breadth first, each once.

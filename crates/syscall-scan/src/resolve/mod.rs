@@ -384,10 +384,7 @@ impl<'f, 'c> Resolver<'f, 'c> {
     fn callees_at(&mut self, at: Addr) -> Option<Vec<Addr>> {
         let code = self.flows.code;
         let exit = code.exit_at(at).map(|exit| code.exit(exit).kind)?;
-        let target = code.effects_at(at).into_iter().find_map(|effect| match effect {
-            Effect::Transfer(value) => Some(value),
-            _ => None,
-        })?;
+        let target = Effect::target(&code.effects_at(at))?;
         if !matches!(exit, ExitKind::IndirectCall | ExitKind::IndirectJump) {
             return None;
         }

@@ -45,6 +45,10 @@ impl Element for Atom {
     fn parts(self) -> (Atom, u64) {
         (Atom::of(self.origin), self.offset)
     }
+
+    fn plus(self, number: u64, mask: u64) -> Atom {
+        Atom { offset: self.offset.wrapping_add(number) & mask, ..self }
+    }
 }
 
 /// One of several atoms, or any value.

@@ -167,8 +167,8 @@ impl Code<'_> {
 
 /// Returns the address and size of a computed branch target, if it is read from memory.
 fn loaded_target(effects: &[Effect]) -> Option<(Address, u8)> {
-    effects.iter().find_map(|effect| match *effect {
-        Effect::Transfer(Value::Load { from, width }) => Some((from, width)),
+    match Effect::target(effects)? {
+        Value::Load { from, width } => Some((from, width)),
         _ => None,
-    })
+    }
 }

@@ -1,9 +1,9 @@
 //! The ranges of data known to be readable, and the references that are still to be followed.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use kisa::Reg;
+use rangemap::RangeSet;
 use rustc_hash::FxHashSet;
 
 use crate::image::Addr;
@@ -24,8 +24,7 @@ pub(super) enum How {
 /// The data known to be readable.
 #[derive(Default)]
 pub(in crate::code) struct Live {
-    /// Ranges without overlaps: the end of each by its start.
-    ranges: BTreeMap<u64, u64>,
+    ranges: RangeSet<u64>,
     /// Unprocessed addresses with the instructions that refer to them.
     pub(super) named: Vec<(Addr, Addr, How)>,
     /// Unprocessed distances from a global offset table whose address is not yet known.
@@ -54,40 +53,16 @@ pub(super) struct FunctionWord {
 impl Live {
     /// Adds a range. Returns its new parts. A range that ends before it begins, as in some damaged tables, is empty.
     pub(super) fn add(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
-        let mut new = Vec::new();
         if range.is_empty() {
-            return new;
+            return Vec::new();
         }
-        let mut start = range.start;
-        let before = self.ranges.range(..=start).next_back().map(|(&from, &to)| (from, to));
-        let mut merged = range.clone();
-        if let Some((from, to)) = before.filter(|&(_, to)| to >= start) {
-            merged.start = from;
-            merged.end = merged.end.max(to);
-            start = start.max(to);
-        }
-        let overlapping: Vec<(u64, u64)> =
-            self.ranges.range(merged.start..=range.end).map(|(&from, &to)| (from, to)).collect();
-        for (from, to) in overlapping {
-            if start < from {
-                new.push(start..from.min(range.end));
-            }
-            start = start.max(to);
-            merged.end = merged.end.max(to);
-            self.ranges.remove(&from);
-        }
-        if start < range.end {
-            new.push(start..range.end);
-        }
-        if merged.start < merged.end {
-            self.ranges.insert(merged.start, merged.end);
-        }
+        let new = self.ranges.gaps(&range).collect();
+        self.ranges.insert(range);
         new
     }
 
     pub(super) fn has_all(&self, range: &Range<u64>) -> bool {
-        let before = self.ranges.range(..=range.start).next_back();
-        range.is_empty() || before.is_some_and(|(_, &to)| to >= range.end)
+        range.is_empty() || self.ranges.get(&range.start).is_some_and(|known| known.end >= range.end)
     }
 }
 

@@ -1,11 +1,10 @@
 //! The meaning of each part of the language of effects.
 
 use kflow::Transfer;
-use kflow::values::{Element, Span};
+use kflow::values::{Element, Partial, Span};
 use kisa::{Address, BinaryOp, Condition, Reg, Value, low_mask};
 
 use super::{Step, constant_address};
-use crate::flow::state::Partial;
 use crate::values::{Atom, ValueSet};
 
 impl Transfer for Step<'_> {
@@ -84,7 +83,7 @@ impl Transfer for Step<'_> {
         }
         let (left, right) = (self.operand(left), self.operand(right));
         let mut result = match op {
-            BinaryOp::Add => self.sum(&left, &right),
+            BinaryOp::Add => left.sum(&right, self.domain.mask),
             BinaryOp::Sub => self.difference(&left, &right),
             _ => left.zip(&right, |a, b| {
                 let number = op.compute(a.as_number()?, b.as_number()?, width)?;
