@@ -19,6 +19,12 @@ const MODEL: &str = "init/.main.o.cmd";
 /// The prefix of sections with annotations.
 const ANNOTATIONS: &str = ".discard.";
 
+/// Sections of read-only data, with the names that they have for objtool, which finds tables of jumps in `.rodata` alone.
+const DATA: [(&str, &str); 2] = [
+    (".kshrink.frozen.rodata", ".rodata.kshrink.frozen"),
+    (".kshrink.frozen.rodata.boot", ".rodata.kshrink.frozen.boot"),
+];
+
 /// Sections that objtool looks up by name (tools/objtool/special.c).
 const TABLES: [&str; 3] = [".altinstructions", "__ex_table", "__jump_table"];
 
@@ -54,14 +60,25 @@ impl Objtool {
 
     /// Has objtool check the code of an object and add unwind tables. `dir` is the build directory or a copy. Returns the
     /// new object, whose sections and symbols begin with those of the old one, and objtool's messages. Sections that
-    /// objtool looks up by name are joined.
+    /// objtool looks up by name are joined, and in the file, frozen data has another name.
     ///
     /// # Errors
     /// A failed job if the object cannot be written, or objtool fails.
     pub fn add_tables(&self, dir: &Path, object: &mut Object<'_>) -> Result<(Vec<u8>, Vec<String>), Failure> {
+        let names: Vec<&str> = object.sections.iter().map(|section| section.name).collect();
+        for section in &mut object.sections {
+            if let Some((_, known)) = DATA.iter().find(|(name, _)| *name == section.name) {
+                section.name = known;
+            }
+        }
         object.join_sections(|name| name.starts_with(ANNOTATIONS) || TABLES.contains(&name));
         let file = dir.join("kshrink.o");
         fs::write(&file, object.write().map_err(Failure::of)?)?;
+        for (section, name) in object.sections.iter_mut().zip(names) {
+            if DATA.iter().any(|(own, _)| *own == name) {
+                section.name = name;
+            }
+        }
         let what = "making unwind tables";
         let mut command = Command::new(&self.words[0]);
         command.current_dir(dir).args(&self.words[1..]).arg("--link").arg(&file);

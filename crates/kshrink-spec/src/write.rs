@@ -68,7 +68,13 @@ impl Writer<'_> {
         let link = || -> Result<_, Failure> {
             let completed = staged.complete(&mut object)?;
             let object = match &completed {
-                Some(bytes) => Object::read("kshrink.o", bytes).map_err(Failure::of)?,
+                Some(bytes) => {
+                    let mut completed = Object::read("kshrink.o", bytes).map_err(Failure::of)?;
+                    for (section, own) in completed.sections.iter_mut().zip(&object.sections) {
+                        section.name = own.name;
+                    }
+                    completed
+                }
                 None => object,
             };
             if let Some(freezing) = self.input.freezing() {

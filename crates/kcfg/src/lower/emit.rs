@@ -391,7 +391,7 @@ impl<'g> Emitter<'g> {
 
 /// The names of the parts of functions that are out of line.
 fn cold_names(graph: &Graph) -> impl Iterator<Item = (FunctionId, &str)> {
-    let colds = graph.symbols.iter().filter(|symbol| symbol.name.ends_with(".cold"));
+    let colds = graph.symbols.iter().filter(|symbol| symbol.name.contains(".cold"));
     colds.filter_map(|symbol| match symbol.place {
         SymbolPlace::Node(node, 0) => Some((graph.function_of(node)?, symbol.name.as_str())),
         _ => None,

@@ -33,8 +33,8 @@ use kplan::Mechanism;
 
 use crate::layout::hot_cold::move_together;
 use crate::layout::invert::invert_branches;
-use crate::layout::name_parts;
 use crate::layout::split::ColdPart;
+use crate::layout::{COLD, name_parts};
 use crate::near;
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
@@ -126,10 +126,24 @@ impl Pass for Freeze {
                 report.count("branches inverted", inverted);
             }
         }
+        if graph.world().is_checked_by_objtool() {
+            // What stays of a function whose entry freezes: objtool has to know that it is a part of that function.
+            let stays = selection.parts.iter().filter(|part| part.out_of_line.is_none());
+            let stays: Vec<ColdPart> =
+                stays.filter_map(|part| ordinary_part(graph, &part.ordinary)).collect();
+            name_parts(graph, &stays, COLD);
+        }
         let named: Vec<ColdPart> = selection.parts.into_iter().filter_map(|part| part.out_of_line).collect();
         name_parts(graph, &named, PART);
         report
     }
+}
+
+/// Returns the part of a function that stays, given its nodes.
+fn ordinary_part(graph: &Graph, nodes: &[NodeId]) -> Option<ColdPart> {
+    let &first = nodes.iter().find(|&&node| graph.block(node).is_some())?;
+    let bytes = nodes.iter().map(|&node| size(graph, node)).sum();
+    Some(ColdPart { function: graph.function_of(first)?, first, bytes })
 }
 
 /// Splits groups of adjacent nodes: first the groups with a node that is used at boot, then the others.

@@ -90,7 +90,7 @@ impl Pass for Layout {
             merge(graph, sections[0], named, &nodes, on_page);
         }
         report.count("functions split", cold_parts.len() as u64);
-        name_parts(graph, &cold_parts, "cold");
+        name_parts(graph, &cold_parts, COLD);
         report
     }
 }
@@ -150,6 +150,9 @@ pub(crate) fn class<'n>(world: &'n World, name: &'n str) -> &'n str {
 fn is_hot_last(class: &str) -> bool {
     matches!(class, ".noinstr.text" | ".sched.text")
 }
+
+/// The suffix of the names of parts of functions that are out of line, as compilers give it.
+pub(crate) const COLD: &str = "cold";
 
 /// Gives each moved part of a function a symbol for backtraces and profilers: the name of the function, a dot and a
 /// suffix.
