@@ -36,7 +36,7 @@ fn the_web_kernel() {
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_web_kernel_of_x86_64() {
-    // Two fifths of the code are zeros between mitigations.
+    // Three fifths of the code are zeros around mitigations.
     kernel("web-x86_64", [0.21, 0.30]);
 }
 
