@@ -178,10 +178,14 @@ fn damaged(file: &[u8], random: &mut Random) -> Vec<u8> {
     if random.below(20) == 0 {
         bytes.truncate(40 + random.below(bytes.len() - 40));
     }
-    let mut crc = Crc::new();
-    crc.update(&bytes[40..]);
-    bytes[36..40].copy_from_slice(&crc.sum().to_le_bytes());
+    correct_sum(&mut bytes);
     bytes
+}
+
+fn correct_sum(file: &mut [u8]) {
+    let mut crc = Crc::new();
+    crc.update(&file[40..]);
+    file[36..40].copy_from_slice(&crc.sum().to_le_bytes());
 }
 
 /// Checks that both decoders agree on this many hundreds of damaged files of a program.
@@ -244,6 +248,24 @@ fn both_decoders_say_the_same_of_damaged_thumb_files() {
 fn both_decoders_say_the_same_of_damaged_arm_files() {
     let dir = tempfile::tempdir().unwrap();
     damage(&arm_program(dir.path(), "-marm"), InstructionSet::Arm, 100);
+}
+
+#[test]
+fn the_position_of_a_branch_has_no_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = std::fs::read(arm_program(dir.path(), "-mthumb")).unwrap();
+    let packed = pack(&sections(&code, &[".text"]).unwrap(), 512).unwrap();
+    let mut file = packed.write().unwrap();
+    let formats = 40 + 12 * packed.segments.len() + 4 * (packed.index.len() + 1) + 24;
+    let count = u32::from_le_bytes(file[formats - 8..formats - 4].try_into().unwrap()) as usize;
+    let parts = file[formats..formats + 16 * count].chunks_exact_mut(2);
+    // Parts of field 5, after the head of each format.
+    let branches = parts.enumerate().filter(|(index, part)| index % 8 != 0 && part[1] >> 2 == 5);
+    assert!(branches.map(|(_, part)| part[0] ^= 1).count() > 0);
+    correct_sum(&mut file);
+    let expected = decode_in_rust(&packed.write().unwrap());
+    assert_eq!(decode_in_rust(&file), expected);
+    assert_eq!(decode_in_c(&decoder(dir.path()), &[file]), [expected]);
 }
 
 #[test]
