@@ -43,7 +43,7 @@ help:
 	@echo "make table1  the paper's Table I, compared with the web kernel (docs/table1.md)"
 	@echo "make table2  the paper's Tables II and III, compared with freezing by page and by stub (docs/table2.md)"
 	@echo 'make bench-scan   time and memory of scanning programs'
-	@echo 'make bench-pack   code and read-only data of the demo kernel, packed page by page with each coder; also ARCH=arm'
+	@echo 'make bench-pack   code and read-only data of the demo kernel, packed page by page with each coder; also ARCH=arm or ARCH=x86_64'
 	@echo 'make study-arm    kernels for 32-bit ARM in both instruction sets, with frame pointers, -fdata-sections, --gc-sections, and modules (docs/arm-kernels.md)'
 	@echo "make study-openwrt  a router's kernel with modules, shrunk and frozen, half an hour (docs/openwrt-kernel.md)"
 	@echo 'make study-scan   system calls of all programs of many Debian packages (docs/scan.md)'
@@ -69,7 +69,7 @@ demo:
 	fixtures/demo.sh out/demo$(ARCH:%=-%)$(TRIM:no=-untrimmed) $(or $(ARCH),i386) $(TRIM:no=untrimmed)
 
 demo-kernel:
-	fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386) >/dev/null
+	fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-$(or $(ARCH),i386)) >/dev/null
 
 check: lint
 	cargo test --workspace --lib --bins -- --skip chains_tell_what_functions_tell
@@ -143,14 +143,14 @@ picture:
 	fixtures/picture.sh docs/footprint.svg original=out/demo/original/vmlinux trimmed=out/demo/trimmed/vmlinux shrunk=out/demo/shrunk/vmlinux frozen=out/demo/frozen/vmlinux
 
 bench: build
-	fixtures/bench/rewrite.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386)
+	fixtures/bench/rewrite.sh $(if $(filter arm,$(ARCH)),arm-virt,web-$(or $(ARCH),i386))
 
 bench-scan: build
 	fixtures/bench/scan.sh
 
 bench-pack: build
 	fixtures/install.sh kernel
-	kernel=$$(fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-i386) | tail -n 1) && $(TARGET)/release/frozen-pack bench $$kernel/vmlinux
+	kernel=$$(fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-$(or $(ARCH),i386)) | tail -n 1) && $(TARGET)/release/frozen-pack bench $$kernel/vmlinux
 
 bench-calls: build
 	fixtures/bench/calls.sh docs/speed.md

@@ -7,13 +7,16 @@
 #if FROZEN_ARM
 #include "arm.h"
 #endif
-#if FROZEN_I386
-#include "i386.h"
+#if FROZEN_X86
+#include "x86_code.h"
 #endif
 
 /* Forms of repetitions. */
 #define DISTANCES 4
 #define FORM_DICTIONARY 128
+
+/* A step of two bytes. One of four bytes is greater. */
+#define STEP_HALF 254
 
 static int finish(const struct stream *stream)
 {
@@ -29,8 +32,8 @@ static inline uint8_t *instruction(struct code *code, uint8_t *out)
 	if (IS_ARM(code->frozen))
 		return arm_instruction(code, out);
 #endif
-#if FROZEN_I386
-	return i386_instruction(code, out);
+#if FROZEN_X86
+	return x86_instruction(code, out);
 #endif
 }
 
@@ -130,6 +133,35 @@ static int decode_data(const struct frozen *frozen, struct stream *stream, uint8
 	return finish(stream);
 }
 
+#if FROZEN_X86_64
+/* Decodes a page of distances to increasing addresses. */
+static int decode_distances(const struct frozen *frozen, struct stream *stream, uint8_t *out, uint32_t size)
+{
+	uint32_t one = 0, two = 0, distance = 0, at;
+
+	stream->contexts = frozen->data.contexts;
+	stream->nodes = frozen->data.nodes;
+	if (size & 3)
+		return FROZEN_DAMAGED;
+	for (at = 0; at < size; at += 4) {
+		uint32_t step = symbol_of_two(stream, STEP + one, two);
+
+		two = one;
+		one = step;
+		if (step >= STEP_HALF) {
+			uint32_t context = step == STEP_HALF ? STEP_BYTES : STEP_BYTES + 2;
+			uint32_t count = step == STEP_HALF ? 2 : 4;
+
+			for (step = 0; count; count--)
+				step = step << 8 | symbol_of_two(stream, context++, 0);
+		}
+		distance += step - 4;
+		put32(out + at, distance);
+	}
+	return finish(stream);
+}
+#endif
+
 int frozen_place(const struct frozen *frozen, uint32_t page, uint32_t *address)
 {
 	const uint8_t *segment = frozen->segments;
@@ -179,6 +211,11 @@ int frozen_page_at(const struct frozen *frozen, uint32_t page, uint32_t runs_at,
 	stream.next += 4;
 	if (stream.state < LOW)
 		return FROZEN_DAMAGED;
+#if FROZEN_X86_64
+	if (layout == 3)
+		error = frozen->dictionary ? decode_distances(frozen, &stream, out, (uint32_t)size) : FROZEN_DAMAGED;
+	else
+#endif
 	if (layout != 1)
 		error = frozen->dictionary ? decode_data(frozen, &stream, out, (uint32_t)size) : FROZEN_DAMAGED;
 	else if (frozen->templates)

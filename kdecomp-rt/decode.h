@@ -22,14 +22,25 @@
 #endif
 
 /* The machines whose code is decoded. Default: in a kernel, its own machine; elsewhere, all machines. */
-#if !defined(FROZEN_I386) && !defined(FROZEN_ARM)
+#if !defined(FROZEN_I386) && !defined(FROZEN_X86_64) && !defined(FROZEN_ARM)
 #ifdef __KERNEL__
-#define FROZEN_I386 IS_ENABLED(CONFIG_X86)
+#define FROZEN_I386 IS_ENABLED(CONFIG_X86_32)
+#define FROZEN_X86_64 IS_ENABLED(CONFIG_X86_64)
 #define FROZEN_ARM IS_ENABLED(CONFIG_ARM)
 #else
 #define FROZEN_I386 1
+#define FROZEN_X86_64 1
 #define FROZEN_ARM 1
 #endif
+#endif
+#ifndef FROZEN_I386
+#define FROZEN_I386 0
+#endif
+#ifndef FROZEN_X86_64
+#define FROZEN_X86_64 0
+#endif
+#ifndef FROZEN_ARM
+#define FROZEN_ARM 0
 #endif
 
 /* Errors, as return values. */
@@ -65,10 +76,10 @@ struct frozen {
 	int has_sizes;
 	uint32_t high;
 	/*
-	 * Whether code is for 32-bit ARM; if so, whether it is ARM code, not Thumb code, and the formats of
-	 * instructions.
+	 * The machine of code: 1 i386, 2 32-bit ARM, 3 x86-64. For 32-bit ARM, also whether it is ARM code, not Thumb
+	 * code, and the formats of instructions.
 	 */
-	int is_arm;
+	uint32_t machine;
 	int is_arm_code;
 	uint32_t format_count;
 	const uint8_t *formats;

@@ -3,12 +3,12 @@
 #include "tables.h"
 
 #define HEADER 40
-/* Versions of the format. Odd versions have regions; from 4 on, code is for 32-bit ARM. */
+/* Versions of the format. Odd versions have regions. */
 #define FIRST_VERSION 2
-#define ARM_VERSION 4
-#define LAST_VERSION 5
+#define LAST_VERSION 7
 #define SEGMENT 12
-#define LAYOUTS 3
+/* Number of layouts, without the one for x86-64. */
+#define LAYOUTS 3u
 
 /* The unread rest of a part. */
 struct rest {
@@ -122,10 +122,12 @@ static int __init open_tables(struct frozen_tables *tables, struct rest *rest, c
 	return 0;
 }
 
-/* Checks that a template has at least one byte, and a valid displacement and operand. */
-static int __init check_i386_template(uint32_t desc)
+/* Checks that a template has at least one byte, and a valid displacement and operand: only x86-64 has operand 7. */
+static int __init check_x86_template(const struct frozen *frozen, uint32_t desc)
 {
-	return LENGTH(desc) < 1 || DISPLACEMENT(desc) == 3 || OPERAND(desc) == 7 ? FROZEN_DAMAGED : 0;
+	if (LENGTH(desc) < 1 || DISPLACEMENT(desc) == 3)
+		return FROZEN_DAMAGED;
+	return !IS_X86_64(frozen) && OPERAND(desc) == 7 ? FROZEN_DAMAGED : 0;
 }
 
 /* Checks that a template has at least one instruction, and a valid number of parts. */
@@ -190,17 +192,24 @@ static int __init open_code(struct frozen *frozen, struct rest rest)
 		uint32_t desc = get32(frozen->templates + TEMPLATE_SIZE * i + TEMPLATE_BYTES);
 
 		if (LENGTH(desc) > TEMPLATE_BYTES ||
-		    (IS_ARM(frozen) ? check_arm_template(frozen, desc) : check_i386_template(desc)))
+		    (IS_ARM(frozen) ? check_arm_template(frozen, desc) : check_x86_template(frozen, desc)))
 			return FROZEN_DAMAGED;
 	}
 	return frozen->branches ? 0 : FROZEN_DAMAGED;
+}
+
+static int __init has_decoder(uint32_t machine)
+{
+	return (FROZEN_I386 && machine == MACHINE_I386) || (FROZEN_ARM && machine == MACHINE_ARM) ||
+	       (FROZEN_X86_64 && machine == MACHINE_X86_64);
 }
 
 static int __init open_data(struct frozen *frozen, struct rest rest)
 {
 	const uint8_t *head = take(&rest, 2, 4);
 
-	if (!head || open_tables(&frozen->data, &rest, head + 4, DATA_CONTEXTS, 2))
+	if (!head || open_tables(&frozen->data, &rest, head + 4,
+				 IS_X86_64(frozen) ? X86_64_DATA_CONTEXTS : DATA_CONTEXTS, 2))
 		return FROZEN_DAMAGED;
 	frozen->dictionary_size = get32(head);
 	frozen->dictionary = take(&rest, frozen->dictionary_size, 1);
@@ -214,7 +223,7 @@ static int __init check_index(const struct frozen *frozen, uint32_t streams)
 	for (page = 0; page <= frozen->page_count; page++) {
 		uint32_t entry = get32(frozen->index + 4 * page);
 
-		if ((entry & INDEX_MASK) < last || (page < frozen->page_count && entry >> INDEX_BITS >= LAYOUTS))
+		if ((entry & INDEX_MASK) < last || (page < frozen->page_count && entry >> INDEX_BITS >= LAYOUTS + IS_X86_64(frozen)))
 			return FROZEN_DAMAGED;
 		last = entry & INDEX_MASK;
 		if (page == frozen->page_count && entry != streams)
@@ -282,7 +291,7 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 		return FROZEN_DAMAGED;
 	frozen->index = take(&rest, frozen->page_count + 1, 4);
 	frozen->has_sizes = get32(head + 8) & 1;
-	frozen->is_arm = get32(head + 8) >= ARM_VERSION;
+	frozen->machine = get32(head + 8) >> 1;
 	if (frozen->has_sizes) {
 		const uint8_t *high = take(&rest, 1, 4);
 
@@ -297,7 +306,10 @@ int __init frozen_open(struct frozen *frozen, const void *bytes, size_t size)
 	frozen->streams = take(&rest, get32(head + 32), 1);
 	if (!frozen->streams || rest.size)
 		return FROZEN_DAMAGED;
-	if (code.size && (!(frozen->is_arm ? FROZEN_ARM : FROZEN_I386) || open_code(frozen, code)))
+	if (code.size && (!has_decoder(frozen->machine) || open_code(frozen, code)))
+		return FROZEN_DAMAGED;
+	/* A decoder for only x86-64 decodes no other data. */
+	if (data.size && IS_X86_64(frozen) && frozen->machine != MACHINE_X86_64)
 		return FROZEN_DAMAGED;
 	if (data.size && open_data(frozen, data))
 		return FROZEN_DAMAGED;

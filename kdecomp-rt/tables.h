@@ -5,8 +5,15 @@
 
 #include "decode.h"
 
-/* Whether code is for 32-bit ARM: a constant in a decoder for only one machine. */
-#define IS_ARM(frozen) (FROZEN_ARM && (!FROZEN_I386 || (frozen)->is_arm))
+/* Machines. The version of the format is twice this number, or 1 more. */
+enum {
+	MACHINE_I386 = 1, MACHINE_ARM, MACHINE_X86_64
+};
+
+/* Whether code is for 32-bit ARM, or for x86-64: a constant in a decoder for only one machine. */
+#define FROZEN_X86 (FROZEN_I386 || FROZEN_X86_64)
+#define IS_ARM(frozen) (FROZEN_ARM && (!FROZEN_X86 || (frozen)->machine == MACHINE_ARM))
+#define IS_X86_64(frozen) (FROZEN_X86_64 && (!(FROZEN_I386 || FROZEN_ARM) || (frozen)->machine == MACHINE_X86_64))
 
 /* The sum of the frequencies of a distribution, a power of two. */
 #define TOTAL_BITS 12
@@ -76,7 +83,11 @@ enum {
 	TOKEN = 0,
 	BYTE = TOKEN + 256,
 	FORM = BYTE + 256,
-	DATA_CONTEXTS = FORM + 256
+	DATA_CONTEXTS = FORM + 256,
+	/* Only for x86-64. */
+	STEP = DATA_CONTEXTS,
+	STEP_BYTES = STEP + 256,
+	X86_64_DATA_CONTEXTS = STEP_BYTES + 6
 };
 /* An entry of the index. Upper bits: the layout of the page; lower bits: the offset of its stream. */
 #define INDEX_BITS 28

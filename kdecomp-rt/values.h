@@ -117,6 +117,6 @@ static uint32_t value(struct code *code, uint32_t context, uint32_t second, uint
 
 
 /* Maximum number of bytes to which an opcode symbol and the fields after it decode. */
-#define LONGEST (TEMPLATE_BYTES + 2 + 4 + 4)
+#define LONGEST (TEMPLATE_BYTES + 2 + 4 + (FROZEN_X86_64 ? 8 : 4))
 
 #endif

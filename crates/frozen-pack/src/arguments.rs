@@ -12,7 +12,7 @@ use kplan::Mechanism;
 /// Plans which code and read-only data of a kernel are packed until their first use, and packs them page by page
 ///
 /// The freestanding decoder in kdecomp-rt/ can decode every page on its own, in few instructions. The coder models the
-/// instructions of i386 and 32-bit ARM, and therefore packs them better than general coders do.
+/// instructions of i386, x86-64 and 32-bit ARM, and therefore packs them better than general coders do.
 #[derive(Parser, Debug)]
 #[command(version, after_help = EXAMPLES)]
 pub struct Arguments {
@@ -169,6 +169,9 @@ pub struct Pages {
 pub enum Set {
     /// i386
     I386,
+    /// x86-64
+    #[value(name = "x86-64")]
+    X86_64,
     /// Thumb-2 code of 32-bit ARM
     Thumb,
     /// ARM code of 32-bit ARM
@@ -179,6 +182,7 @@ impl From<Set> for InstructionSet {
     fn from(set: Set) -> InstructionSet {
         match set {
             Set::I386 => InstructionSet::I386,
+            Set::X86_64 => InstructionSet::X86_64,
             Set::Thumb => InstructionSet::Thumb,
             Set::Arm => InstructionSet::Arm,
         }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use goblin::elf::Elf;
-use goblin::elf::header::{EI_CLASS, ELFCLASS32, ELFMAG, EM_386, EM_ARM, ET_DYN, ET_EXEC, ET_REL};
+use goblin::elf::header::{EI_CLASS, ELFCLASS32, ELFMAG, EM_386, EM_ARM, EM_X86_64, ET_DYN, ET_EXEC, ET_REL};
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS, SectionHeader};
 use thiserror::Error;
 
@@ -16,8 +16,8 @@ pub const SECTIONS: [&str; 2] = [".text", ".rodata"];
 /// The reason why nothing can be packed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Error {
-    /// The file is not a 32-bit linked ELF file.
-    #[error("is {0}; expected a linked ELF file of 32 bits, such as a vmlinux for i386")]
+    /// The file is not a linked ELF file of 32 bits or for x86-64.
+    #[error("is {0}; expected a linked ELF file of 32 bits or for x86-64, such as a vmlinux")]
     Kind(&'static str),
     /// The file is a damaged ELF file.
     #[error("is a damaged ELF file: {0}")]
@@ -40,7 +40,7 @@ pub enum Error {
     },
 }
 
-/// Checks that a file with this beginning is a 32-bit linked ELF file.
+/// Checks that a file with this beginning is a linked ELF file of 32 bits or for x86-64.
 ///
 /// # Errors
 /// If it is another kind of file, or ends within its header.
@@ -49,8 +49,8 @@ pub fn check_header(head: &[u8]) -> Result<(), Error> {
         return Err(Error::Kind("no ELF file"));
     }
     let header = Elf::parse_header(head).map_err(|error| Error::Damaged(error.to_string()))?;
-    if header.e_ident[EI_CLASS] != ELFCLASS32 {
-        return Err(Error::Kind("an ELF file of 64 bits"));
+    if header.e_ident[EI_CLASS] != ELFCLASS32 && header.e_machine != EM_X86_64 {
+        return Err(Error::Kind("an ELF file of 64 bits for another machine"));
     }
     match header.e_type {
         ET_EXEC | ET_DYN => Ok(()),
@@ -83,7 +83,10 @@ pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, E
         let bytes =
             bytes.ok_or_else(|| Error::Damaged(format!("section {name} lies outside of the file")))?;
         let outside = || Error::Damaged(format!("section {name} lies beyond 32 bits of address"));
-        let address = u32::try_from(header.sh_addr).map_err(|_| outside())?;
+        // The addresses of a kernel for x86-64 share their upper half.
+        let is_high = elf.header.e_machine == EM_X86_64 && header.sh_addr >> 32 == 0xFFFF_FFFF;
+        let address = if is_high { header.sh_addr & 0xFFFF_FFFF } else { header.sh_addr };
+        let address = u32::try_from(address).map_err(|_| outside())?;
         u64::from(address)
             .checked_add(bytes.len() as u64)
             .filter(|end| *end <= 1 << 32)
@@ -91,6 +94,7 @@ pub fn sections<S: AsRef<str>>(file: &[u8], names: &[S]) -> Result<Vec<Piece>, E
         let executable = header.sh_flags & u64::from(SHF_EXECINSTR) != 0;
         let code = match elf.header.e_machine {
             EM_386 if executable => Some(InstructionSet::I386),
+            EM_X86_64 if executable => Some(InstructionSet::X86_64),
             EM_ARM if executable => Some(InstructionSet::of_arm(bytes)),
             _ => None,
         };

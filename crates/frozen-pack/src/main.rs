@@ -207,7 +207,7 @@ fn sections(path: &Path, names: &[String]) -> Result<Vec<Piece>, Failure> {
     input::sections(&read_linked(path)?, names).map_err(|error| bad_file(path, &error))
 }
 
-/// Reads a 32-bit linked ELF file.
+/// Reads a linked ELF file of 32 bits or for x86-64.
 fn read_linked(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = read_input_if(path, |head| input::check_header(head).is_ok())?;
     input::check_header(&bytes).map_err(|error| bad_file(path, &error))?;

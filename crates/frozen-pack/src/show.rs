@@ -127,7 +127,7 @@ fn pages(packed: &Packed) -> Option<Vec<Page>> {
         let layout = match entry.layout {
             Layout::Plain => "plain",
             Layout::Code => "code",
-            Layout::Data => "data",
+            Layout::Data | Layout::Distances => "data",
         };
         Some(Page { page, address, layout, size, packed: stream, ratio: stream as f64 / size as f64 })
     };

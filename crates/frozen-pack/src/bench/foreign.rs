@@ -114,7 +114,7 @@ fn filters(size: usize, bcj: Option<InstructionSet>) -> io::Result<Filters> {
     let mut filters = Filters::new();
     match bcj {
         None => {}
-        Some(InstructionSet::I386) => drop(filters.x86()),
+        Some(InstructionSet::I386 | InstructionSet::X86_64) => drop(filters.x86()),
         Some(InstructionSet::Thumb) => drop(filters.arm_thumb()),
         Some(InstructionSet::Arm) => drop(filters.arm()),
     }

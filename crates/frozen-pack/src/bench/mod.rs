@@ -65,7 +65,7 @@ pub fn bench(pieces: &[Piece], page_size: u32) -> Result<Vec<Row>, String> {
         for foreign in Foreign::ALL {
             rows.push(row(part, &pages, foreign.outcome(&pages, set).map_err(|error| error.to_string())?)?);
         }
-        for outcome in own::outcomes(&of_part, page_size, std::mem::take(&mut decoder))
+        for outcome in own::outcomes(&of_part, page_size, set, std::mem::take(&mut decoder))
             .map_err(|damaged| damaged.to_string())?
         {
             rows.push(row(part, &pages, outcome)?);

@@ -1,20 +1,23 @@
 //! Our coders: the paper's, and the current one.
 
 use super::outcome::Outcome;
+use crate::codec::code::InstructionSet;
 use crate::codec::data::DataModel;
 use crate::codec::entropy::huffman::{Codes, Symbols};
 use crate::codec::error::Damaged;
 use crate::codec::format::Packed;
-use crate::codec::pack::{Piece, pack, record_code, record_data};
+use crate::codec::pack::{Piece, pack_for, record_code, record_data};
 use crate::codec::symbols::{Field, Step};
 
-/// Returns the results of our coders for pieces, all code or all data, given the size of the decoder.
+/// Returns the results of our coders for pieces, all code or all data, given the instruction set
+/// of the kernel and the size of the decoder.
 pub(super) fn outcomes(
     pieces: &[Piece],
     page_size: u32,
+    set: InstructionSet,
     decoder: usize,
 ) -> Result<Vec<Outcome<'static>>, Damaged> {
-    let packed = pack(pieces, page_size)?;
+    let packed = pack_for(pieces, page_size, set)?;
     let baseline = match pieces.iter().all(|piece| piece.code.is_some()) {
         true => {
             let (model, pages) = record_code(pieces, page_size as usize, Some(0), None, false)?;

@@ -4,7 +4,7 @@ use kelf::Machine;
 use rayon::prelude::*;
 
 use crate::codec::code::values::HIGH;
-use crate::codec::code::{Code, InstructionSet, Model, arm, i386};
+use crate::codec::code::{Code, InstructionSet, Model, arm, x86};
 use crate::codec::data::parse::{Costs, Finder};
 use crate::codec::data::{self, DataModel};
 use crate::codec::entropy::tables::Tables;
@@ -56,8 +56,14 @@ impl<'b> Code<'b> {
 /// # Errors
 /// If it exceeds the limits of the format.
 pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
+    pack_for(pieces, page_size, instruction_set(pieces)?)
+}
+
+/// Like [`pack`], for a kernel with an instruction set.
+pub(crate) fn pack_for(pieces: &[Piece], page_size: u32, set: InstructionSet) -> Result<Packed, Damaged> {
     let page = page_size as usize;
-    let (code, data) = rayon::join(|| pack_code(pieces, page, None), || pack_data(pieces, page));
+    let model = DataModel { is_64: set == InstructionSet::X86_64, dictionary: Vec::new() };
+    let (code, data) = rayon::join(|| pack_code(pieces, page, None), || pack_data(pieces, page, &model));
     let ((code, code_pages), (data, data_pages)) = (code?, data?);
     let (mut code_pages, mut data_pages) = (code_pages.into_iter(), data_pages.into_iter());
     let mut packed = Packed { page_size, code, data, ..Packed::default() };
@@ -65,13 +71,14 @@ pub fn pack(pieces: &[Piece], page_size: u32) -> Result<Packed, Damaged> {
         let size = u32::try_from(piece.bytes.len()).map_err(|_| Damaged("a section exceeds 4 GiB"))?;
         let first_page = packed.index.len() as u32;
         packed.segments.push(Segment { address: piece.address, size, first_page });
-        let (streams, layout) = match piece.code.is_some() {
-            true => (&mut code_pages, Layout::Code),
-            false => (&mut data_pages, Layout::Data),
-        };
+        let streams = if piece.code.is_some() { &mut code_pages } else { &mut data_pages };
         for (page, stream) in piece.bytes.chunks(page_size as usize).zip(streams) {
-            let (layout, bytes) =
-                if stream.len() < page.len() { (layout, &stream[..]) } else { (Layout::Plain, page) };
+            let (layout, bytes) = match (&piece.code, stream.len() < page.len()) {
+                (_, false) => (Layout::Plain, page),
+                (Some(_), true) => (Layout::Code, &stream[..]),
+                (None, true) if model.has_distances(page) => (Layout::Distances, &stream[..]),
+                (None, true) => (Layout::Data, &stream[..]),
+            };
             let offset = packed.streams.len() as u32;
             packed.index.push(PageEntry { offset, layout });
             packed.streams.extend(bytes);
@@ -122,6 +129,19 @@ fn encode(tables: &Tables, pages: &[Vec<Step>]) -> Result<Vec<Vec<u8>>, Damaged>
     pages.iter().map(|steps| tables.encode(steps)).collect()
 }
 
+/// Returns the instruction set of the code among `pieces`, i386 without code.
+///
+/// # Errors
+/// If it is more than one.
+fn instruction_set(pieces: &[Piece]) -> Result<InstructionSet, Damaged> {
+    let mut sets = pieces.iter().filter_map(|piece| piece.code);
+    let set = sets.next().unwrap_or(InstructionSet::I386);
+    if sets.any(|other| other != set) {
+        return Err(Damaged("there is code of several instruction sets; pack one at a time"));
+    }
+    Ok(set)
+}
+
 /// Returns the model that fits the code among `pieces`, and the steps of its pages. The model has this number of merged
 /// templates, or the best number, and has dictionaries of values or none.
 ///
@@ -134,25 +154,23 @@ pub(crate) fn record_code(
     high: Option<u32>,
     with_dictionaries: bool,
 ) -> Result<(Model, Vec<Vec<Step>>), Damaged> {
-    let sets = pieces.iter().filter_map(|piece| piece.code);
-    let set = sets.clone().next().unwrap_or(InstructionSet::I386);
-    if sets.into_iter().any(|other| other != set) {
-        return Err(Damaged("there is code of several instruction sets; pack one at a time"));
-    }
+    let set = instruction_set(pieces)?;
     let merges = merges.unwrap_or(set.merges());
     let code = pieces.iter().filter(|piece| piece.code.is_some());
     let code: Vec<Code> = code.map(Code::of).collect();
     let (model, symbols): (Model, Vec<Vec<Vec<u32>>>) = match set {
-        InstructionSet::I386 => {
-            let isa = kisa::isa(Machine::I386);
-            let parsers: Vec<_> = code.iter().map(|code| i386::parse::Parser::new(isa, *code)).collect();
-            let mut model = i386::parse::Parser::model(&parsers, merges, high);
+        InstructionSet::I386 | InstructionSet::X86_64 => {
+            let is_64 = set == InstructionSet::X86_64;
+            let isa = kisa::isa(if is_64 { Machine::X86_64 } else { Machine::I386 });
+            let parsers: Vec<_> =
+                code.iter().map(|code| x86::parse::Parser::new(isa, is_64, *code)).collect();
+            let mut model = x86::parse::Parser::model(&parsers, is_64, merges, high);
             if !with_dictionaries {
                 (model.words, model.branches) = Default::default();
             }
-            let encoder = i386::parse::Encoder::new(&model);
+            let encoder = x86::parse::Encoder::new(&model);
             let symbols = parsers.iter().map(|parser| parser.pages(&encoder, page_size)).collect();
-            (Model::I386(model), symbols)
+            (Model::X86(model), symbols)
         }
         InstructionSet::Thumb | InstructionSet::Arm => {
             let parsers: Vec<_> = code.iter().map(|code| arm::parse::Parser::new(set, *code)).collect();
@@ -185,7 +203,7 @@ fn pack_code(pieces: &[Piece], page_size: usize, high: Option<u32>) -> Result<Co
         return Ok((None, Vec::new()));
     }
     let price = match model {
-        Model::I386(_) => CODE_PRICE,
+        Model::X86(_) => CODE_PRICE,
         Model::Arm(_) => ARM_PRICE,
     };
     let tables = train(pages.iter().flatten(), model.fields(), price);
@@ -207,32 +225,28 @@ pub(crate) fn record_data(
     let data = pieces.iter().filter(|piece| piece.code.is_none());
     let pages: Vec<&[u8]> = data.flat_map(|piece| piece.bytes.chunks(page_size)).collect();
     let record = |costs: &mut Costs<'_>, page: &&[u8]| {
+        let mut decoded = vec![0; page.len()];
+        if model.has_distances(page) {
+            let mut recorder = Recorder::new(data::distances::symbols(page));
+            data::distances::decode(&mut recorder, &mut decoded)?;
+            return Ok(recorder.steps);
+        }
         let mut recorder = Recorder::new(data::parse::page(model, &finder, page, costs));
-        model.decode(&mut recorder, &mut vec![0; page.len()])?;
+        model.decode(&mut recorder, &mut decoded)?;
         Ok(recorder.steps)
     };
     pages.par_iter().map_init(|| Costs::new(tables), record).collect()
 }
 
-fn pack_data(pieces: &[Piece], page_size: usize) -> Result<Coded<DataModel>, Damaged> {
-    pack_data_with(pieces, page_size, DATA_PRICE)
-}
-
-/// Like [`pack_data`], with a price of decoding time.
-pub(crate) fn pack_data_with(
-    pieces: &[Piece],
-    page_size: usize,
-    price: Price,
-) -> Result<Coded<DataModel>, Damaged> {
-    let model = DataModel { dictionary: Vec::new() };
+fn pack_data(pieces: &[Piece], page_size: usize, model: &DataModel) -> Result<Coded<DataModel>, Damaged> {
     let mut tables = None;
     let mut best: Option<(usize, Tables, Vec<Vec<u8>>)> = None;
     for _ in 0..ROUNDS {
-        let pages = record_data(pieces, page_size, &model, tables.as_ref())?;
+        let pages = record_data(pieces, page_size, model, tables.as_ref())?;
         if pages.is_empty() {
             return Ok((None, Vec::new()));
         }
-        let fitting = train(pages.iter().flatten(), data::field::ALL, price);
+        let fitting = train(pages.iter().flatten(), model.fields(), DATA_PRICE);
         let streams = encode(&fitting, &pages)?;
         let size = fitting.size() + streams.iter().map(Vec::len).sum::<usize>();
         if best.as_ref().is_none_or(|best| size < best.0) {
@@ -241,5 +255,5 @@ pub(crate) fn pack_data_with(
         tables = Some(fitting);
     }
     let (tables, streams) = best.map_or_else(Default::default, |(_, tables, streams)| (tables, streams));
-    Ok((Some((model, tables)), streams))
+    Ok((Some((model.clone(), tables)), streams))
 }

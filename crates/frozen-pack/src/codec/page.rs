@@ -1,5 +1,6 @@
 //! One page of a packed file.
 
+use crate::codec::data::distances;
 use crate::codec::entropy::tables::Symbols;
 use crate::codec::error::Damaged;
 use crate::codec::format::{Layout, Packed, REGION_ALIGN, Segment};
@@ -70,6 +71,12 @@ impl Packed {
                 let (model, tables) = self.code.as_ref().ok_or(Damaged("the tables for code are missing"))?;
                 let mut symbols = Symbols::new(tables, stream)?;
                 model.decode(&mut symbols, address, runs_at, &mut out)?;
+                symbols.finish()?;
+            }
+            Layout::Distances => {
+                let (_, tables) = self.data.as_ref().ok_or(Damaged("the tables for data are missing"))?;
+                let mut symbols = Symbols::new(tables, stream)?;
+                distances::decode(&mut symbols, &mut out)?;
                 symbols.finish()?;
             }
             Layout::Data => {

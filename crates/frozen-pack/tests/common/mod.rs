@@ -19,6 +19,16 @@ pub fn program(directory: &Path) -> PathBuf {
     program
 }
 
+/// Returns machine code of x86-64 and its data, which is not run.
+#[allow(dead_code, reason = "tests of the command need none")]
+pub fn program_of_x86_64(directory: &Path) -> PathBuf {
+    let program = directory.join("program-x86-64");
+    let mut gcc = Command::new("x86_64-linux-gnu-gcc");
+    gcc.args(["-std=c11", "-Os", "-fno-pic", "-no-pie", "-static"]);
+    run(gcc.args(["decode.c", "open.c", "test/pages.c"].map(runtime)).arg("-o").arg(&program));
+    program
+}
+
 /// Returns machine code of 32-bit ARM and its data, compiled with `-mthumb` or `-marm`, which is not run.
 #[allow(dead_code, reason = "tests of the command need none")]
 pub fn arm_program(directory: &Path, set: &str) -> PathBuf {

@@ -25,8 +25,7 @@ pub fn decoder(directory: &Path) -> PathBuf {
 pub fn decoder_for_arm(directory: &Path) -> PathBuf {
     let (program, script) = (directory.join("pages-arm"), directory.join("pages-arm.sh"));
     let mut gcc = Command::new("arm-linux-gnueabihf-gcc");
-    gcc.args(["-std=c11", "-O2", "-mthumb", "-static", "-Wall", "-Wextra", "-Werror"]);
-    gcc.args(["-DFROZEN_I386=0", "-DFROZEN_ARM=1"]);
+    gcc.args(["-std=c11", "-O2", "-mthumb", "-static", "-Wall", "-Wextra", "-Werror", "-DFROZEN_ARM=1"]);
     run(gcc.args(["decode.c", "open.c", "test/pages.c"].map(runtime)).arg("-o").arg(&program));
     std::fs::write(&script, format!("#!/bin/sh\nexec qemu-arm {} \"$@\"\n", program.display())).unwrap();
     run(Command::new("chmod").arg("+x").arg(&script));

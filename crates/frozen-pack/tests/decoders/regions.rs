@@ -35,15 +35,43 @@ fn region(number: u32, runs_at: u32) -> Vec<u8> {
     bytes
 }
 
+/// The same with variables, which x86-64 code refers to by their distance: one of the kernel, and one of the region.
+fn region_of_x86_64(number: u32, runs_at: u32) -> Vec<u8> {
+    let mut bytes = region(number, runs_at);
+    // movl $number, variable(%rip)
+    bytes.extend([0xC7, 0x05]);
+    let end = runs_at + bytes.len() as u32 + 8;
+    bytes.extend((KERNEL + 0x80_0000 + 8 * number).wrapping_sub(end).to_le_bytes());
+    bytes.extend(number.to_le_bytes());
+    // lea the beginning(%rip), %rax
+    bytes.extend([0x48, 0x8D, 0x05]);
+    bytes.extend((-(bytes.len() as i32 + 4)).to_le_bytes());
+    bytes
+}
+
 fn regions() -> Vec<Piece> {
     (0..200).map(|number| piece(FIRST, &region(number, FIRST), Some(InstructionSet::I386))).collect()
 }
 
+fn regions_of_x86_64() -> Vec<Piece> {
+    let set = Some(InstructionSet::X86_64);
+    (0..200).map(|number| piece(FIRST, &region_of_x86_64(number, FIRST), set)).collect()
+}
+
 #[test]
 fn copies_lead_where_regions_do() {
+    copies(&regions(), region);
+}
+
+#[test]
+fn copies_of_x86_64_code_lead_where_regions_do() {
+    copies(&regions_of_x86_64(), region_of_x86_64);
+}
+
+fn copies(regions: &[Piece], region: fn(u32, u32) -> Vec<u8>) {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
-    let packed = pack_regions(&regions(), PAGE, KERNEL).unwrap();
+    let packed = pack_regions(regions, PAGE, KERNEL).unwrap();
     let file = packed.write().unwrap();
     assert_eq!(Packed::read(&file).unwrap(), packed);
     assert_eq!(file.len(), packed.sizes().total());
@@ -136,7 +164,9 @@ fn copies_of_thumb_code_lead_where_regions_do() {
 
 #[test]
 fn both_decoders_say_the_same_of_damaged_regions() {
-    damage_file(&pack_regions(&regions(), PAGE, KERNEL).unwrap().write().unwrap(), 100);
+    for regions in [regions(), regions_of_x86_64()] {
+        damage_file(&pack_regions(&regions, PAGE, KERNEL).unwrap().write().unwrap(), 100);
+    }
     let thumb: Vec<Piece> = (0..200)
         .map(|number| piece(FIRST, &thumb_region(number, FIRST), Some(InstructionSet::Thumb)))
         .collect();

@@ -7,9 +7,10 @@ use frozen_pack::codec::pack::{Piece, pack};
 use frozen_pack::input::sections;
 
 use crate::both::{Decoded, Random, decode_in_c, decode_in_rust, decoder, decoder_for_arm, piece};
-use crate::common::{arm_program, program};
+use crate::common::{arm_program, program, program_of_x86_64};
 
-const SETS: [InstructionSet; 3] = [InstructionSet::I386, InstructionSet::Thumb, InstructionSet::Arm];
+const SETS: [InstructionSet; 4] =
+    [InstructionSet::I386, InstructionSet::X86_64, InstructionSet::Thumb, InstructionSet::Arm];
 
 /// Packs pieces, compares the output of the decoders with them, and returns the packed file.
 fn round_trip(program: &std::path::Path, pieces: &[Piece], page_size: u32) -> Packed {
@@ -46,16 +47,46 @@ fn all_kinds_of_bytes_come_back() {
 fn every_opcode_and_mod_rm_comes_back() {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
+    let prefixes = [&[][..], &[0x66], &[0x0F], &[0x66, 0x0F], &[0xF0, 0x0F], &[0x64], &[0xF3], &[0x67]];
+    round_trip(&decoder, &[piece(0xC100_0000, &opcodes(&prefixes), Some(InstructionSet::I386))], 4096);
+    let prefixes =
+        [&[][..], &[0x48], &[0x66, 0x41], &[0x65, 0x4C, 0x0F], &[0xF0, 0x0F], &[0x0F, 0x38], &[0x0F, 0x3A]];
+    round_trip(&decoder, &[piece(0x8100_0000, &opcodes(&prefixes), Some(InstructionSet::X86_64))], 4096);
+}
+
+/// Returns instructions with every byte after these prefixes or beginnings of opcodes.
+fn opcodes(prefixes: &[&[u8]]) -> Vec<u8> {
     let mut code = Vec::new();
-    for prefix in [&[][..], &[0x66], &[0x0F], &[0x66, 0x0F], &[0xF0, 0x0F], &[0x64], &[0xF3], &[0x67]] {
-        for opcode in 0..=255 {
-            for mod_rm in [0x00, 0x05, 0x04, 0x44, 0x84, 0xC8, 0x80] {
-                code.extend(prefix);
-                code.extend([opcode, mod_rm, 0x25, 1, 2, 3, 4, 5]);
-            }
+    for (prefix, opcode) in prefixes.iter().flat_map(|prefix| (0..=255).map(move |opcode| (prefix, opcode))) {
+        for mod_rm in [0x00, 0x05, 0x04, 0x44, 0x84, 0xC8, 0x80] {
+            code.extend(*prefix);
+            code.extend([opcode, mod_rm, 0x25, 1, 2, 3, 4, 5]);
         }
     }
-    round_trip(&decoder, &[piece(0xC100_0000, &code, Some(InstructionSet::I386))], 4096);
+    code
+}
+
+/// Returns distances from themselves to increasing addresses, some of them far apart.
+fn distances(random: &mut Random, count: usize) -> Vec<u8> {
+    let mut distance = 0xFF70_0000u32;
+    let distances = (0..count).flat_map(|_| {
+        let most = *[1 << 17, 400].get(random.below(16)).unwrap_or(&8);
+        distance = distance.wrapping_add(random.below(most) as u32).wrapping_sub(4);
+        distance.to_le_bytes()
+    });
+    distances.collect()
+}
+
+#[test]
+fn distances_come_back_smaller() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = distances(&mut Random(5), 5001);
+    let code = piece(0x8100_0000, &[0x90; 300], Some(InstructionSet::X86_64));
+    let data = [piece(0x8200_0000, &bytes, None), piece(0x8300_0000, &bytes[..4003], None)];
+    let packed = round_trip(&decoder(dir.path()), &[&[code][..], &data].concat(), 4096);
+    let layouts: Vec<Layout> = packed.index.iter().map(|page| page.layout).collect();
+    let expected = [Layout::Code].into_iter().chain([Layout::Distances; 5]).chain([Layout::Data]);
+    assert_eq!(layouts, Vec::from_iter(expected));
 }
 
 #[test]
@@ -108,11 +139,17 @@ fn a_page_that_does_not_become_smaller_is_kept_as_it_is() {
 fn a_program_becomes_smaller_and_comes_back_at_every_size_of_page() {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder(dir.path());
-    let file = std::fs::read(program(dir.path())).unwrap();
-    let pieces = sections(&file, &[".text", ".rodata"]).unwrap();
-    assert!(pieces[0].code.is_some() && pieces[1].code.is_none());
+    for program in [program(dir.path()), program_of_x86_64(dir.path())] {
+        let file = std::fs::read(program).unwrap();
+        let pieces = sections(&file, &[".text", ".rodata"]).unwrap();
+        assert!(pieces[0].code.is_some() && pieces[1].code.is_none());
+        becomes_smaller(&decoder, &pieces);
+    }
+}
+
+fn becomes_smaller(decoder: &std::path::Path, pieces: &[Piece]) {
     for page_size in [256, 4096, 65536] {
-        let packed = round_trip(&decoder, &pieces, page_size);
+        let packed = round_trip(decoder, pieces, page_size);
         let size: usize = pieces.iter().map(|piece| piece.bytes.len()).sum();
         assert!(packed.sizes().total() * 100 < size * 75, "{:?} of {size}", packed.sizes());
         assert_eq!(packed.index.iter().filter(|page| page.layout == Layout::Code).count(), {
@@ -141,10 +178,14 @@ fn damaged(file: &[u8], random: &mut Random) -> Vec<u8> {
     if random.below(20) == 0 {
         bytes.truncate(40 + random.below(bytes.len() - 40));
     }
-    let mut crc = Crc::new();
-    crc.update(&bytes[40..]);
-    bytes[36..40].copy_from_slice(&crc.sum().to_le_bytes());
+    correct_sum(&mut bytes);
     bytes
+}
+
+fn correct_sum(file: &mut [u8]) {
+    let mut crc = Crc::new();
+    crc.update(&file[40..]);
+    file[36..40].copy_from_slice(&crc.sum().to_le_bytes());
 }
 
 /// Checks that both decoders agree on this many hundreds of damaged files of a program.
@@ -154,6 +195,9 @@ fn damage(program: &std::path::Path, set: InstructionSet, hundreds: usize) {
     assert_eq!(pieces[0].code, Some(set));
     pieces[0].bytes.truncate(5000);
     pieces[1].bytes.truncate(2500);
+    if set == InstructionSet::X86_64 {
+        pieces[1].bytes.extend(distances(&mut Random(6), 400));
+    }
     damage_file(&pack(&pieces, 512).unwrap().write().unwrap(), hundreds);
 }
 
@@ -189,6 +233,12 @@ fn both_decoders_say_the_same_of_damaged_i386_files() {
 }
 
 #[test]
+fn both_decoders_say_the_same_of_damaged_x86_64_files() {
+    let dir = tempfile::tempdir().unwrap();
+    damage(&program_of_x86_64(dir.path()), InstructionSet::X86_64, 100);
+}
+
+#[test]
 fn both_decoders_say_the_same_of_damaged_thumb_files() {
     let dir = tempfile::tempdir().unwrap();
     damage(&arm_program(dir.path(), "-mthumb"), InstructionSet::Thumb, 100);
@@ -201,6 +251,24 @@ fn both_decoders_say_the_same_of_damaged_arm_files() {
 }
 
 #[test]
+fn the_position_of_a_branch_has_no_effect() {
+    let dir = tempfile::tempdir().unwrap();
+    let code = std::fs::read(arm_program(dir.path(), "-mthumb")).unwrap();
+    let packed = pack(&sections(&code, &[".text"]).unwrap(), 512).unwrap();
+    let mut file = packed.write().unwrap();
+    let formats = 40 + 12 * packed.segments.len() + 4 * (packed.index.len() + 1) + 24;
+    let count = u32::from_le_bytes(file[formats - 8..formats - 4].try_into().unwrap()) as usize;
+    let parts = file[formats..formats + 16 * count].chunks_exact_mut(2);
+    // Parts of field 5, after the head of each format.
+    let branches = parts.enumerate().filter(|(index, part)| index % 8 != 0 && part[1] >> 2 == 5);
+    assert!(branches.map(|(_, part)| part[0] ^= 1).count() > 0);
+    correct_sum(&mut file);
+    let expected = decode_in_rust(&packed.write().unwrap());
+    assert_eq!(decode_in_rust(&file), expected);
+    assert_eq!(decode_in_c(&decoder(dir.path()), &[file]), [expected]);
+}
+
+#[test]
 fn the_decoder_compiled_for_arm_does_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let decoder = decoder_for_arm(dir.path());
@@ -208,9 +276,11 @@ fn the_decoder_compiled_for_arm_does_the_same() {
         let file = std::fs::read(arm_program(dir.path(), set)).unwrap();
         round_trip(&decoder, &sections(&file, &[".text", ".rodata"]).unwrap(), 1024);
     }
-    // It has no decoder for i386.
-    let file = pack(&[piece(0, &[0x90; 600], Some(InstructionSet::I386))], 256).unwrap().write().unwrap();
-    assert_eq!(decode_in_c(&decoder, &[file]), [None]);
+    // It has no decoder for other machines.
+    for set in [InstructionSet::I386, InstructionSet::X86_64] {
+        let file = pack(&[piece(0, &[0x90; 600], Some(set))], 256).unwrap().write().unwrap();
+        assert_eq!(decode_in_c(&decoder, &[file]), [None]);
+    }
 }
 
 fn first_difference(one: &Decoded, other: &Decoded) -> String {

@@ -17,18 +17,25 @@ struct Machine {
     divisions: [&'static str; 2],
 }
 
-const MACHINES: [Machine; 2] = [
+const MACHINES: [Machine; 3] = [
     Machine {
         set: InstructionSet::I386,
         gcc: "i686-linux-gnu-gcc",
-        flags: &["-march=i686", "-mgeneral-regs-only", "-DFROZEN_I386=1", "-DFROZEN_ARM=0"],
+        flags: &["-march=i686", "-mgeneral-regs-only", "-DFROZEN_I386=1"],
         binutils: "i686-linux-gnu-",
+        divisions: ["\tdiv", "\tidiv"],
+    },
+    Machine {
+        set: InstructionSet::X86_64,
+        gcc: "x86_64-linux-gnu-gcc",
+        flags: &["-mcmodel=kernel", "-mno-red-zone", "-mgeneral-regs-only", "-DFROZEN_X86_64=1"],
+        binutils: "x86_64-linux-gnu-",
         divisions: ["\tdiv", "\tidiv"],
     },
     Machine {
         set: InstructionSet::Thumb,
         gcc: "arm-linux-gnueabihf-gcc",
-        flags: &["-mthumb", "-march=armv7-a+fp", "-DFROZEN_I386=0", "-DFROZEN_ARM=1"],
+        flags: &["-mthumb", "-march=armv7-a+fp", "-DFROZEN_ARM=1"],
         binutils: "arm-linux-gnueabihf-",
         divisions: ["\tudiv", "\tsdiv"],
     },

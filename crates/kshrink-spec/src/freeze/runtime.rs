@@ -13,13 +13,13 @@ const HEADERS: [Source; 10] = [
     source!("arm.h", "arm.h"),
     source!("arm32.h", "kernel/arm32.h"),
     source!("decode.h", "decode.h"),
-    source!("i386.h", "i386.h"),
     source!("runtime.h", "kernel/runtime.h"),
     source!("segments.h", "kernel/segments.h"),
     source!("symbols.h", "symbols.h"),
     source!("tables.h", "tables.h"),
     source!("values.h", "values.h"),
     source!("x86.h", "kernel/x86.h"),
+    source!("x86_code.h", "x86_code.h"),
 ];
 
 /// The source files for every kernel. Fast decoding is worth larger code.

@@ -11,10 +11,10 @@
 
 pub mod arm;
 pub mod choose;
-pub mod i386;
 mod model;
 pub mod pages;
 pub mod values;
+pub mod x86;
 
 pub use model::Model;
 
@@ -29,6 +29,8 @@ pub const MORE: u8 = 255;
 pub enum InstructionSet {
     /// i386 code.
     I386,
+    /// x86-64 code.
+    X86_64,
     /// Thumb-2 code of 32-bit ARM.
     Thumb,
     /// ARM code of 32-bit ARM.
@@ -41,7 +43,7 @@ impl InstructionSet {
     pub fn merges(self) -> usize {
         match self {
             InstructionSet::I386 => 240,
-            InstructionSet::Arm => 200,
+            InstructionSet::X86_64 | InstructionSet::Arm => 200,
             InstructionSet::Thumb => 120,
         }
     }
@@ -52,6 +54,7 @@ impl InstructionSet {
     pub fn decoder_size(self) -> usize {
         match self {
             InstructionSet::I386 => 6700,
+            InstructionSet::X86_64 => 7200,
             InstructionSet::Thumb | InstructionSet::Arm => 4300,
         }
     }

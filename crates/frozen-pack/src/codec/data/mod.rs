@@ -10,6 +10,7 @@
 //! [`values::group`](crate::codec::code::values::group) |
 //! | 128 to 255 | bits | an offset in the dictionary, by groups |
 
+pub mod distances;
 pub mod parse;
 
 use crate::codec::code::values::first_of_group;
@@ -26,8 +27,14 @@ pub mod field {
     pub const BYTE: Field = 1;
     /// The source of a repetition.
     pub const FORM: Field = 2;
-    /// All fields.
+    /// A step from one address to the next.
+    pub const STEP: Field = 3;
+    /// A byte of a step.
+    pub const STEP_BYTE: Field = 4;
+    /// All fields of data that are not for x86-64.
     pub const ALL: Fields = Fields { values: &[256; 3], depth: 2 };
+    /// All fields of data for x86-64.
+    pub const ALL_OF_X86_64: Fields = Fields { values: &[256, 256, 256, 256, 6], depth: 2 };
 }
 
 /// Number of distances that are remembered.
@@ -48,6 +55,8 @@ pub const MAX_LENGTH: usize = 256;
 /// The data besides the distributions that all pages of data share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DataModel {
+    /// Whether it is for x86-64.
+    pub is_64: bool,
     /// Bytes that pages may repeat.
     pub dictionary: Vec<u8>,
 }
@@ -107,7 +116,17 @@ impl State {
 }
 
 impl DataModel {
-    /// Decodes a page.
+    /// Returns the fields of its symbols.
+    pub fn fields(&self) -> Fields {
+        if self.is_64 { field::ALL_OF_X86_64 } else { field::ALL }
+    }
+
+    /// Returns whether a page is better coded as [`distances`].
+    pub fn has_distances(&self, page: &[u8]) -> bool {
+        self.is_64 && distances::fits(page)
+    }
+
+    /// Decodes a page that is not of distances.
     ///
     /// # Errors
     /// If the page is damaged.

@@ -15,17 +15,17 @@ use words::{Input, SHORT, put};
 /// The first bytes of a packed file.
 pub const MAGIC: [u8; 8] = *b"kfrozen\n";
 
-/// The version of the format in which all pages of a segment except the last are full.
+/// The version of the format for i386 code in which all pages of a segment except the last are full.
 pub const VERSION: u32 = 2;
 
-/// The version in which each page has its own size: the regions of mechanism `stub`.
-pub const VERSION_OF_REGIONS: u32 = 3;
-
-/// The version for code of 32-bit ARM in which all pages of a segment except the last are full.
+/// The same version for code of 32-bit ARM.
 pub const ARM_VERSION: u32 = 4;
 
-/// The version for code of 32-bit ARM in which each page has its own size.
-pub const ARM_VERSION_OF_REGIONS: u32 = 5;
+/// The same version for x86-64 code.
+pub const X86_64_VERSION: u32 = 6;
+
+/// Added to a version if each page has its own size: the regions of mechanism `stub`.
+pub const OF_REGIONS: u32 = 1;
 
 /// The possible sizes of a page, in bytes; only powers of two.
 pub const PAGE_SIZES: std::ops::RangeInclusive<u32> = 256..=65536;
@@ -43,6 +43,8 @@ pub enum Layout {
     Code = 1,
     /// [`crate::codec::data`].
     Data = 2,
+    /// [`crate::codec::data::distances`], only for x86-64.
+    Distances = 3,
 }
 
 /// Bits of an index entry of regions for the size; the other bits are the place, in units of 2 bytes.
@@ -128,7 +130,6 @@ impl Packed {
         for segment in &self.segments {
             put(&mut body, [segment.address, segment.size, segment.first_page]);
         }
-        let is_arm = matches!(self.code, Some((Model::Arm(_), _)));
         match &self.sizes {
             None => {
                 let entries = self.index.iter().map(|page| (page.layout as u32) << OFFSET_BITS | page.offset);
@@ -146,12 +147,14 @@ impl Packed {
         }
         body.extend([&code[..], &data, &self.streams].concat());
 
-        let version = match (is_arm, self.sizes.is_some()) {
-            (false, false) => VERSION,
-            (false, true) => VERSION_OF_REGIONS,
-            (true, false) => ARM_VERSION,
-            (true, true) => ARM_VERSION_OF_REGIONS,
+        let is_64 = self.data.as_ref().is_some_and(|(model, _)| model.is_64);
+        let version = match &self.code {
+            Some((Model::Arm(_), _)) => ARM_VERSION,
+            Some((Model::X86(model), _)) if model.is_64 => X86_64_VERSION,
+            None if is_64 => X86_64_VERSION,
+            _ => VERSION,
         };
+        let version = version + if self.sizes.is_some() { OF_REGIONS } else { 0 };
         let mut crc = Crc::new();
         crc.update(&body);
         let mut bytes = MAGIC.to_vec();
@@ -171,7 +174,7 @@ impl Packed {
         let no_file = Damaged("is not a packed file; make one with `frozen-pack pack`");
         let mut input = Input(bytes.strip_prefix(&MAGIC).ok_or(no_file)?);
         let version = input.word()?;
-        if !(VERSION..=ARM_VERSION_OF_REGIONS).contains(&version) {
+        if !(VERSION..=X86_64_VERSION + OF_REGIONS).contains(&version) {
             return Err(Damaged("has another version of the format; pack it again with this frozen-pack"));
         }
         let page_size = input.word()?;
@@ -192,20 +195,22 @@ impl Packed {
             .collect();
         let entries = input.words(pages.checked_add(1).ok_or(SHORT)?)?;
         let (mut sizes, mut high) = (None, None);
-        if version == VERSION_OF_REGIONS || version == ARM_VERSION_OF_REGIONS {
+        if version & OF_REGIONS != 0 {
             high = Some(input.word()?);
             let size = |&entry: &u32| (entry & ((1 << SIZE_BITS) - 1)) as u16;
             sizes = Some(entries[..pages].iter().map(size).collect::<Vec<u16>>());
         }
+        let version = version & !OF_REGIONS;
         let code = Some(input.take(code)?).filter(|part| !part.is_empty());
-        let code = code.map(|part| read_code(part, version >= ARM_VERSION, high)).transpose()?;
-        let data = Some(input.take(data)?).filter(|part| !part.is_empty()).map(read_data).transpose()?;
+        let code = code.map(|part| read_code(part, version, high)).transpose()?;
+        let data = Some(input.take(data)?).filter(|part| !part.is_empty());
+        let data = data.map(|part| read_data(part, version == X86_64_VERSION)).transpose()?;
         let streams = input.take(streams)?.to_vec();
         if !input.0.is_empty() {
             return Err(Damaged("there are bytes after its end"));
         }
         let index = match &sizes {
-            None => read_index(&entries, streams.len())?,
+            None => read_index(&entries, streams.len(), version)?,
             Some(_) => read_regions(&entries, streams.len())?,
         };
         let packed = Packed { page_size, segments, index, sizes, code, data, streams };
@@ -246,15 +251,16 @@ impl Packed {
     }
 }
 
-fn read_index(entries: &[u32], streams: usize) -> Result<Vec<PageEntry>, Damaged> {
+fn read_index(entries: &[u32], streams: usize, version: u32) -> Result<Vec<PageEntry>, Damaged> {
     let offset = |entry: u32| entry & ((1 << OFFSET_BITS) - 1);
     if !entries.is_sorted_by_key(|&entry| offset(entry)) || entries.last() != Some(&(streams as u32)) {
         return Err(Damaged("its index is not in order"));
     }
     let entries = entries[..entries.len() - 1].iter().map(|&entry| {
-        let layout =
-            [Layout::Plain, Layout::Code, Layout::Data].get((entry >> OFFSET_BITS) as usize).copied();
-        Some(PageEntry { offset: offset(entry), layout: layout? })
+        let layouts = [Layout::Plain, Layout::Code, Layout::Data, Layout::Distances];
+        let layout = *layouts.get((entry >> OFFSET_BITS) as usize)?;
+        let exists = layout != Layout::Distances || version == X86_64_VERSION;
+        exists.then_some(PageEntry { offset: offset(entry), layout })
     });
     entries.collect::<Option<_>>().ok_or(Damaged("a page has an unknown coding"))
 }

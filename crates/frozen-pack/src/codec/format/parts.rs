@@ -1,12 +1,14 @@
 //! The model and tables that pages of one layout share, as bytes of the packed file.
 
 use super::words::{Input, SHORT, put};
+use super::{ARM_VERSION, X86_64_VERSION};
 use crate::codec::code::arm::ArmModel;
 use crate::codec::code::arm::format::{Format, PARTS};
-use crate::codec::code::i386::CodeModel;
-use crate::codec::code::i386::template::{Follows, LONGEST};
-use crate::codec::code::{Model, arm, i386};
-use crate::codec::data::{self, DataModel};
+use crate::codec::code::x86::CodeModel;
+use crate::codec::code::x86::opcodes::Operand;
+use crate::codec::code::x86::template::{Follows, LONGEST};
+use crate::codec::code::{Model, arm, x86};
+use crate::codec::data::DataModel;
 use crate::codec::entropy::tables::Tables;
 use crate::codec::error::Damaged;
 use crate::codec::symbols::Fields;
@@ -21,7 +23,7 @@ impl Model {
     /// Returns the size of the templates, in bytes.
     pub fn template_size(&self) -> usize {
         match self {
-            Model::I386(model) => TEMPLATE_SIZE * model.templates.len(),
+            Model::X86(model) => TEMPLATE_SIZE * model.templates.len(),
             Model::Arm(model) => TEMPLATE_SIZE * model.templates.len() + FORMAT_SIZE * model.formats().len(),
         }
     }
@@ -35,17 +37,17 @@ fn pad(out: &mut Vec<u8>) {
 pub(super) fn write_code(model: &Model, tables: &Tables) -> Vec<u8> {
     let mut out = Vec::new();
     let templates = match model {
-        Model::I386(model) => model.templates.len(),
+        Model::X86(model) => model.templates.len(),
         Model::Arm(model) => model.templates.len(),
     };
     let (words, branches) = match model {
-        Model::I386(CodeModel { words, branches, .. }) | Model::Arm(ArmModel { words, branches, .. }) => {
+        Model::X86(CodeModel { words, branches, .. }) | Model::Arm(ArmModel { words, branches, .. }) => {
             (words, branches)
         }
     };
     put(&mut out, [templates, words.len(), branches.len(), tables.nodes.len()].map(|count| count as u32));
     match model {
-        Model::I386(model) => {
+        Model::X86(model) => {
             for template in &model.templates {
                 out.extend(template.bytes);
                 out.extend([template.len, template.follows.to_byte(), template.mod_rm, 0]);
@@ -71,13 +73,13 @@ pub(super) fn write_code(model: &Model, tables: &Tables) -> Vec<u8> {
     out
 }
 
-/// Decodes the part for code of 32-bit ARM or i386, given the upper byte of nearby addresses.
-pub(super) fn read_code(part: &[u8], is_arm: bool, high: Option<u32>) -> Result<(Model, Tables), Damaged> {
+/// Decodes the part for code, given the version of the format with full pages and the upper byte of nearby addresses.
+pub(super) fn read_code(part: &[u8], version: u32, high: Option<u32>) -> Result<(Model, Tables), Damaged> {
     let mut input = Input(part);
     let [templates, words, branches, nodes] = input.counts()?;
     let template_size = templates.checked_mul(TEMPLATE_SIZE).ok_or(SHORT)?;
     let damaged = Damaged("a template is invalid");
-    let mut model = if is_arm {
+    let mut model = if version == ARM_VERSION {
         let [formats, is_arm] = input.counts()?;
         let formats = input.take(formats.checked_mul(FORMAT_SIZE).ok_or(SHORT)?)?.chunks_exact(FORMAT_SIZE);
         let formats = formats.map(read_format).collect::<Option<Vec<_>>>();
@@ -91,25 +93,26 @@ pub(super) fn read_code(part: &[u8], is_arm: bool, high: Option<u32>) -> Result<
         Model::Arm(ArmModel { is_arm: is_arm == 1, templates, high, ..ArmModel::default() })
     } else {
         let templates = input.take(template_size)?.chunks_exact(TEMPLATE_SIZE);
-        let templates = templates.map(read_i386_template).collect::<Option<_>>().ok_or(damaged)?;
-        Model::I386(CodeModel { templates, high, ..CodeModel::default() })
+        let is_64 = version == X86_64_VERSION;
+        let templates = templates.map(|entry| read_x86_template(entry, is_64)).collect::<Option<_>>();
+        Model::X86(CodeModel { is_64, templates: templates.ok_or(damaged)?, high, ..CodeModel::default() })
     };
     let words = input.words(words)?;
     let tables = input.tables(model.fields(), nodes)?;
     let branches = input.take(branches.checked_mul(3).ok_or(SHORT)?)?.chunks_exact(3);
     let branches = branches.map(|low| u32::from_le_bytes([low[0], low[1], low[2], 0])).collect();
     match &mut model {
-        Model::I386(model) => (model.words, model.branches) = (words, branches),
+        Model::X86(model) => (model.words, model.branches) = (words, branches),
         Model::Arm(model) => (model.words, model.branches) = (words, branches),
     }
     Ok((model, tables))
 }
 
-fn read_i386_template(entry: &[u8]) -> Option<i386::template::Template> {
+fn read_x86_template(entry: &[u8], is_64: bool) -> Option<x86::template::Template> {
     let (bytes, &[len, follows, mod_rm, _]) = entry.split_first_chunk::<LONGEST>()? else { return None };
     let follows = Follows::from_byte(follows)?;
-    let fits = (1..=LONGEST).contains(&usize::from(len));
-    fits.then_some(i386::template::Template { bytes: *bytes, len, mod_rm, follows })
+    let fits = (1..=LONGEST).contains(&usize::from(len)) && (is_64 || follows.operand != Operand::Imm64);
+    fits.then_some(x86::template::Template { bytes: *bytes, len, mod_rm, follows })
 }
 
 fn read_arm_template(entry: &[u8], formats: &[Format]) -> Option<arm::template::Template> {
@@ -140,11 +143,13 @@ pub(super) fn write_data(model: &DataModel, tables: &Tables) -> Vec<u8> {
 }
 
 /// Decodes the part for data.
-pub(super) fn read_data(part: &[u8]) -> Result<(DataModel, Tables), Damaged> {
+pub(super) fn read_data(part: &[u8], is_64: bool) -> Result<(DataModel, Tables), Damaged> {
     let mut input = Input(part);
     let [dictionary, nodes] = input.counts()?;
-    let tables = input.tables(data::field::ALL, nodes)?;
-    Ok((DataModel { dictionary: input.take(dictionary)?.to_vec() }, tables))
+    let mut model = DataModel { is_64, dictionary: Vec::new() };
+    let tables = input.tables(model.fields(), nodes)?;
+    model.dictionary = input.take(dictionary)?.to_vec();
+    Ok((model, tables))
 }
 
 fn write_tables(out: &mut Vec<u8>, tables: &Tables) {

@@ -159,9 +159,9 @@ pub fn distance(part: Part, word: u32) -> u32 {
     ((high << 7) as i32 >> 7) as u32
 }
 
-/// Returns the bits of a branch over a distance.
-pub fn of_distance(part: Part, distance: u32) -> u32 {
-    if part.shift == OF_ARM {
+/// Returns the bits of a branch over a distance, in ARM or in Thumb code.
+pub fn of_distance(is_arm: bool, distance: u32) -> u32 {
+    if is_arm {
         return distance >> 2 & ARM_BRANCH;
     }
     let sign = distance >> 24 & 1;

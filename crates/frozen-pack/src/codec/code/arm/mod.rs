@@ -132,7 +132,7 @@ impl ArmModel {
                     let target = self.value(source, context, Kind::Branch, state, place, end)?;
                     let leaves = target.wrapping_sub(place.page) >= place.size;
                     let moved = if leaves { place.moved } else { 0 };
-                    format::of_distance(part, target.wrapping_sub(end).wrapping_sub(moved))
+                    format::of_distance(self.is_arm, target.wrapping_sub(end).wrapping_sub(moved))
                 }
                 field::WORD => self.value(source, context, Kind::Word, state, place, place.page)?,
                 field::LITERAL => {

@@ -1,4 +1,5 @@
-//! The fields of i386 instructions (Intel, *Software Developer's Manual*, volume 2, chapter 2 and appendix A).
+//! The fields of i386 and x86-64 instructions (Intel, *Software Developer's Manual*, volume 2, chapter 2 and appendix
+//! A).
 
 /// The operand after the opcode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -19,18 +20,25 @@ pub enum Operand {
     Rel32 = 5,
     /// An address of 4 bytes.
     Address = 6,
+    /// An immediate of 8 bytes, only in x86-64 code.
+    Imm64 = 7,
 }
 
 impl Operand {
     /// Returns the operand with this number.
     pub fn from_number(number: u8) -> Option<Operand> {
         use Operand::*;
-        [None, Imm8, Imm16, Imm32, Rel8, Rel32, Address].get(usize::from(number)).copied()
+        [None, Imm8, Imm16, Imm32, Rel8, Rel32, Address, Imm64].get(usize::from(number)).copied()
+    }
+
+    /// Returns its size in bytes.
+    pub fn size(self) -> usize {
+        [0, 1, 2, 4, 1, 4, 4, 8][self as usize]
     }
 }
 
 /// The rest of an instruction after its opcode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Format {
     /// Whether a ModRM byte follows, possibly with a SIB byte and a displacement.
     pub mod_rm: bool,
@@ -59,6 +67,11 @@ impl Displacement {
         use Displacement::*;
         [None, Byte, Word].get(usize::from(number)).copied()
     }
+
+    /// Returns its size in bytes.
+    pub fn size(self) -> usize {
+        [0, 1, 4][self as usize]
+    }
 }
 
 /// Whether a SIB byte follows a ModRM byte.
@@ -76,19 +89,40 @@ pub fn displacement(mod_rm: u8, base: u8) -> Displacement {
     }
 }
 
-/// Returns the prefixes and opcode at the start of `bytes`, at most 3, and the format of the instruction. `None` for
-/// rare ones, which are coded as literal bytes.
-pub fn opcode(bytes: &[u8]) -> Option<(&[u8], Format)> {
-    let is_prefix =
-        |byte: &&u8| matches!(**byte, 0x26 | 0x2E | 0x36 | 0x3E | 0x64 | 0x65 | 0x66 | 0xF0 | 0xF2 | 0xF3);
-    let prefixes = bytes.iter().take_while(is_prefix).count();
-    let wide = !bytes[..prefixes].contains(&0x66);
+/// Returns whether the displacement of x86-64 code after a ModRM byte counts from the end of the instruction.
+pub fn is_relative(mod_rm: u8) -> bool {
+    mod_rm & 0xC7 == 5
+}
+
+/// Returns whether a byte before an opcode is a prefix; a REX prefix is one only in x86-64 code.
+pub fn is_prefix(byte: u8, is_64: bool) -> bool {
+    matches!(byte, 0x26 | 0x2E | 0x36 | 0x3E | 0x64 | 0x65 | 0x66 | 0xF0 | 0xF2 | 0xF3)
+        || is_64 && byte >> 4 == 4
+}
+
+/// Returns the prefixes and opcode at the start of `bytes`, at most 3 for an i386 and 5 for x86-64, and the format of
+/// the instruction. `None` for rare ones, which are coded as literal bytes.
+pub fn opcode(bytes: &[u8], is_64: bool) -> Option<(&[u8], Format)> {
+    let prefixes = bytes.iter().take_while(|&&byte| is_prefix(byte, is_64)).count();
+    let rex = bytes[..prefixes].last().filter(|&&last| is_64 && last >> 4 == 4);
+    let long = rex.is_some_and(|rex| rex & 8 != 0);
+    let wide = long || !bytes[..prefixes].contains(&0x66);
     let first = *bytes.get(prefixes)?;
+    let second = bytes.get(prefixes + 1).copied();
     let (len, format) = match first {
-        0x0F => (prefixes + 2, two_byte(*bytes.get(prefixes + 1)?, wide)?),
+        0x0F if is_64 && matches!(second, Some(0x38 | 0x3A)) => (prefixes + 3, three_byte(second?)),
+        0x0F => (prefixes + 2, two_byte(second?, wide)?),
+        0xA0..0xA4 if is_64 => return None,
+        0xB8..0xC0 if long => (prefixes + 1, Format { operand: Operand::Imm64, ..Format::default() }),
         _ => (prefixes + 1, one_byte(first, wide)?),
     };
-    (len <= 3).then(|| (&bytes[..len], format))
+    let most = if is_64 { 5 } else { 3 };
+    Some((bytes.get(..len).filter(|_| len <= most)?, format))
+}
+
+fn three_byte(map: u8) -> Format {
+    let operand = if map == 0x3A { Operand::Imm8 } else { Operand::None };
+    Format { mod_rm: true, operand, only_test: false }
 }
 
 fn one_byte(opcode: u8, wide: bool) -> Option<Format> {
@@ -160,48 +194,50 @@ fn two_byte(opcode: u8, wide: bool) -> Option<Format> {
 mod tests {
     use super::*;
     use crate::codec::code::choose::Template as _;
-    use crate::codec::code::i386::template::Template;
+    use crate::codec::code::x86::template::Template;
 
     /// The length of an instruction according to its fields.
-    fn length(bytes: &[u8]) -> Option<usize> {
-        let (prefix, format) = opcode(bytes)?;
+    fn length(bytes: &[u8], is_64: bool) -> Option<usize> {
+        let (prefix, format) = opcode(bytes, is_64)?;
         let mut template = Template::new(prefix, format);
         while let Some(longer) = template.then_symbol(bytes[usize::from(template.len)]) {
             template = longer;
         }
         let follows = template.follows;
-        let displacement = if follows.displacement == Displacement::Word { 4 } else { 0 };
-        let operand = match follows.operand {
-            Operand::None => 0,
-            Operand::Imm8 | Operand::Rel8 => 1,
-            Operand::Imm16 => 2,
-            Operand::Imm32 | Operand::Rel32 | Operand::Address => 4,
-        };
-        Some(usize::from(template.len) + displacement + operand)
+        let word = if follows.displacement == Displacement::Word { 4 } else { 0 };
+        Some(usize::from(template.len) + word + follows.operand.size())
     }
 
-    #[test]
-    fn instructions_end_where_the_decoder_of_the_instruction_set_says() {
-        let isa = kisa::isa(kelf::Machine::I386);
+    /// Compares the lengths of instructions with the decoder of the instruction set.
+    fn compare(machine: kelf::Machine, prefixes: &[&[u8]], maps: &[&[u8]]) {
+        let (isa, is_64) = (kisa::isa(machine), machine == kelf::Machine::X86_64);
         let (mut same, mut differ) = (0, Vec::new());
-        for prefix in [&[][..], &[0x66], &[0xF0], &[0x64], &[0xF3]] {
-            for opcode in (0..=255).map(|one| vec![one]).chain((0..=255).map(|two| vec![0x0F, two])) {
-                for mod_rm in 0..=255 {
-                    let mut bytes = [prefix, &opcode, &[mod_rm, 0x25]].concat();
-                    bytes.resize(20, 0x11);
-                    let Some(kisa::Inst { insn, .. }) = isa.decode(&bytes, kisa::Encoding::Main.at(0)) else {
-                        continue;
-                    };
-                    match length(&bytes) {
-                        Some(length) if length == usize::from(insn.len) => same += 1,
-                        // Rare instructions are coded as literal bytes, and so are instructions with a wrong length.
-                        Some(length) => differ.push((bytes, length, insn.len)),
-                        None => {}
-                    }
+        for (prefix, map) in prefixes.iter().flat_map(|prefix| maps.iter().map(move |map| (prefix, map))) {
+            for (opcode, mod_rm) in (0..=255).flat_map(|opcode| (0..=255).map(move |mod_rm| (opcode, mod_rm)))
+            {
+                let mut bytes = [prefix, *map, &[opcode, mod_rm, 0x25]].concat();
+                bytes.resize(24, 0x11);
+                let Some(kisa::Inst { insn, .. }) = isa.decode(&bytes, kisa::Encoding::Main.at(0)) else {
+                    continue;
+                };
+                match length(&bytes, is_64) {
+                    Some(length) if length == usize::from(insn.len) => same += 1,
+                    // Rare instructions are coded as literal bytes, and so are instructions with a wrong length.
+                    Some(length) => differ.push((bytes, length, insn.len)),
+                    None => {}
                 }
             }
         }
         assert!(same > 100_000, "{same}");
         assert!(differ.len() * 500 < same, "{} differ, such as {:02X?}", differ.len(), differ.first());
+    }
+
+    #[test]
+    fn instructions_end_where_the_decoder_of_the_instruction_set_says() {
+        let prefixes: [&[u8]; 5] = [&[], &[0x66], &[0xF0], &[0x64], &[0xF3]];
+        compare(kelf::Machine::I386, &prefixes, &[&[], &[0x0F]]);
+        let prefixes: [&[u8]; 7] =
+            [&[], &[0x66], &[0x65, 0x4D], &[0x48], &[0x41], &[0xF3, 0x48], &[0x66, 0x44]];
+        compare(kelf::Machine::X86_64, &prefixes, &[&[], &[0x0F], &[0x0F, 0x38], &[0x0F, 0x3A]]);
     }
 }

@@ -1,8 +1,10 @@
-//! The layout of pages of i386 code: the symbols of an instruction, and their contexts.
+//! The layout of pages of i386 and x86-64 code: the symbols of an instruction, and their contexts.
 //!
 //! - An *opcode* symbol means a template; it depends on the previous one.
 //! - SIB and the form of a displacement of four bytes depend on ModRM, all other fields on the opcode symbol.
-//! - 32-bit fields are [`values`]; the value of a branch is its target.
+//! - 32-bit fields are [`values`]; the value of a branch is its target. In x86-64 code, the value of a displacement from
+//!   the end of the instruction is also its target. Addresses are their lower 32 bits.
+//! - Prefixes of x86-64 code are instructions of their own, unless they change the size of the operand.
 //! - Bytes that are not an instruction are literal, each after the opcode symbol 0.
 
 pub mod opcodes;
@@ -54,9 +56,11 @@ pub mod field {
         Fields { values: &[1, 256, 256, 256, 256, 256, 2, 256, 2, 256, 256, 256, 81, 256], depth: 1 };
 }
 
-/// The data besides the distributions that all pages of i386 code share.
+/// The data besides the distributions that all pages of i386 or x86-64 code share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeModel {
+    /// Whether it is x86-64 code.
+    pub is_64: bool,
     /// The templates of the opcode symbols from 1 on.
     pub templates: Vec<Template>,
     /// Targets of branches, most frequent first, as the lower 3 bytes; the upper byte is the branch's own.
@@ -67,11 +71,11 @@ pub struct CodeModel {
     pub high: Option<u32>,
 }
 
-/// The bytes that a symbol and its fields decode to: a template, ModRM, SIB, and at most 4 bytes each of displacement
-/// and operand.
+/// The bytes that a symbol and its fields decode to: a template, ModRM, SIB, at most 4 bytes of displacement and 8
+/// of operand.
 #[derive(Default)]
 struct Bytes {
-    bytes: [u8; template::LONGEST + 10],
+    bytes: [u8; template::LONGEST + 14],
     len: usize,
 }
 
@@ -91,6 +95,14 @@ struct Place {
     /// The distance that is added to the targets of branches that leave the page.
     moved: u32,
     here: u32,
+}
+
+impl Place {
+    /// Returns the distance from `end` to a target, which is the same for all copies of the page only within it.
+    fn distance(self, target: u32, end: u32) -> u32 {
+        let leaves = target.wrapping_sub(self.page) >= self.size;
+        target.wrapping_sub(end).wrapping_sub(if leaves { self.moved } else { 0 })
+    }
 }
 
 impl CodeModel {
@@ -165,7 +177,11 @@ impl CodeModel {
             Displacement::Byte => bytes.put(&[symbol(field::DISP8, op)?]),
             Displacement::Word => {
                 let form = Context::one(field::DISP32, mod_rm);
-                let value = self.value(source, form, Kind::Word, recent, place, place.page)?;
+                let mut value = self.value(source, form, Kind::Word, recent, place, place.page)?;
+                if self.is_64 && opcodes::is_relative(mod_rm) {
+                    let len = bytes.len + follows.displacement.size() + follows.operand.size();
+                    value = place.distance(value, place.here.wrapping_add(len as u32));
+                }
                 bytes.put(&value.to_le_bytes());
             }
         }
@@ -179,18 +195,18 @@ impl CodeModel {
                 bytes.put(&[low, high]);
             }
             Operand::Rel8 => bytes.put(&[symbol(field::REL8, op)?]),
-            Operand::Imm32 | Operand::Address => {
+            Operand::Imm32 | Operand::Address | Operand::Imm64 => {
                 let form = Context::one(field::IMM32, op);
-                let value = self.value(source, form, Kind::Word, recent, place, place.page)?;
-                bytes.put(&value.to_le_bytes());
+                for _ in 0..follows.operand.size() / 4 {
+                    let value = self.value(source, form, Kind::Word, recent, place, place.page)?;
+                    bytes.put(&value.to_le_bytes());
+                }
             }
             Operand::Rel32 => {
                 let end = place.here.wrapping_add(bytes.len as u32 + 4);
                 let form = Context::one(field::BRANCH, op);
                 let target = self.value(source, form, Kind::Branch, recent, place, end)?;
-                let leaves = target.wrapping_sub(place.page) >= place.size;
-                let moved = if leaves { place.moved } else { 0 };
-                bytes.put(&target.wrapping_sub(end).wrapping_sub(moved).to_le_bytes());
+                bytes.put(&place.distance(target, end).to_le_bytes());
             }
         }
         Ok(op)

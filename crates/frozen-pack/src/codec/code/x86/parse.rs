@@ -4,7 +4,7 @@ use kisa::{Encoding, Isa};
 use rustc_hash::FxHashMap;
 
 use super::CodeModel;
-use super::opcodes::{self, Displacement, Operand};
+use super::opcodes::{self, Displacement, Format, Operand};
 use super::template::Template;
 use crate::codec::code::Code;
 use crate::codec::code::choose::{Atom, Matcher, choose};
@@ -20,14 +20,17 @@ pub struct Parsed<'b> {
     sib: Option<u8>,
     /// The offset and the kind of the displacement after ModRM.
     displacement: (usize, Displacement),
+    /// Whether the displacement counts from the end of the instruction.
+    is_relative: bool,
     /// The operand at the end.
     operand: Operand,
 }
 
 impl<'b> Parsed<'b> {
-    /// Returns the instruction at the start of `bytes`, if its fields are known.
-    fn new(isa: &dyn Isa, bytes: &'b [u8]) -> Option<Parsed<'b>> {
-        let (prefix, format) = opcodes::opcode(bytes)?;
+    /// Returns the instruction at the start of `bytes`, if its fields are known. `whole` is its size in bytes
+    /// according to the decoder of the instruction set.
+    fn new(bytes: &'b [u8], is_64: bool, whole: usize) -> Option<Parsed<'b>> {
+        let (prefix, format) = opcodes::opcode(bytes, is_64)?;
         let start = Template::new(prefix, format);
         let mut len = prefix.len();
         let (mut mod_rm, mut sib, mut displacement) = (None, None, (0, Displacement::None));
@@ -41,25 +44,38 @@ impl<'b> Parsed<'b> {
                 len += 1;
             }
             displacement = (len, opcodes::displacement(byte, sib.unwrap_or(byte)));
-            len += match displacement.1 {
-                Displacement::None => 0,
-                Displacement::Byte => 1,
-                Displacement::Word => 4,
-            };
+            len += displacement.1.size();
             if format.only_test && byte >> 3 & 7 > 1 {
                 operand = Operand::None;
             }
         }
-        len += match operand {
-            Operand::None => 0,
-            Operand::Imm8 | Operand::Rel8 => 1,
-            Operand::Imm16 => 2,
-            Operand::Imm32 | Operand::Rel32 | Operand::Address => 4,
-        };
+        len += operand.size();
+        let is_relative = is_64 && mod_rm.is_some_and(opcodes::is_relative);
         let bytes = bytes.get(..len)?;
-        // The instruction set's decoder decides whether it is an instruction.
-        let insn = isa.decode(bytes, Encoding::Main.at(0))?.insn;
-        (usize::from(insn.len) == len).then_some(Parsed { bytes, start, mod_rm, sib, displacement, operand })
+        (len == whole).then_some(Parsed { bytes, start, mod_rm, sib, displacement, is_relative, operand })
+    }
+
+    /// Splits off the first prefix as an instruction, unless the fields after it depend on it.
+    fn split(&self) -> Option<[Parsed<'b>; 2]> {
+        let (prefix, rest) = self.bytes.split_at_checked(1)?;
+        let (_, format) = opcodes::opcode(self.bytes, true)?;
+        let is_prefix = opcodes::is_prefix(prefix[0], true);
+        let (start, same) = opcodes::opcode(rest, true).filter(|(_, other)| is_prefix && *other == format)?;
+        let displacement = (self.displacement.0.saturating_sub(1), self.displacement.1);
+        let alone = Template::new(prefix, Format::default());
+        let nothing = (0, Displacement::None);
+        Some([
+            Parsed {
+                bytes: prefix,
+                start: alone,
+                mod_rm: None,
+                sib: None,
+                displacement: nothing,
+                is_relative: false,
+                operand: Operand::None,
+            },
+            Parsed { bytes: rest, start: Template::new(start, same), displacement, ..*self },
+        ])
     }
 
     fn word(&self, at: usize) -> u32 {
@@ -89,18 +105,23 @@ impl<'b> Parsed<'b> {
         }
     }
 
-    fn displacement(&self) -> Option<u32> {
-        (self.displacement.1 == Displacement::Word).then(|| self.word(self.displacement.0))
+    /// Returns the displacement, if it is a value: its target, if it counts from the end of the instruction.
+    fn displacement(&self, address: u32) -> Option<(Kind, u32)> {
+        let from = if self.is_relative { self.end(address) } else { 0 };
+        let value = || self.word(self.displacement.0).wrapping_add(from);
+        (self.displacement.1 == Displacement::Word).then(|| (Kind::Word, value()))
     }
 
-    /// Returns the operand, if it is a value. The value of a branch is its target.
-    fn value(&self, address: u32) -> Option<(Kind, u32)> {
-        let last = || self.word(self.bytes.len() - 4);
-        match self.operand {
-            Operand::Imm32 | Operand::Address => Some((Kind::Word, last())),
-            Operand::Rel32 => Some((Kind::Branch, self.end(address).wrapping_add(last()))),
-            _ => None,
-        }
+    /// Returns the values of the operand. The value of a branch is its target.
+    fn values(&self, address: u32) -> impl Iterator<Item = (Kind, u32)> {
+        let word = |back: usize| self.word(self.bytes.len() - back);
+        let (first, last) = match self.operand {
+            Operand::Imm64 => (Some((Kind::Word, word(8))), Some((Kind::Word, word(4)))),
+            Operand::Imm32 | Operand::Address => (None, Some((Kind::Word, word(4)))),
+            Operand::Rel32 => (None, Some((Kind::Branch, self.end(address).wrapping_add(word(4))))),
+            _ => (None, None),
+        };
+        first.into_iter().chain(last)
     }
 }
 
@@ -129,21 +150,32 @@ pub struct Parser<'b> {
 
 impl<'b> Parser<'b> {
     /// Splits a piece of code into successive instructions.
-    pub fn new(isa: &dyn Isa, code: Code<'b>) -> Parser<'b> {
+    pub fn new(isa: &dyn Isa, is_64: bool, code: Code<'b>) -> Parser<'b> {
         let mut units = Vec::new();
         let mut at = 0;
         while at < code.bytes.len() {
-            let unit = Parsed::new(isa, &code.bytes[at..]);
-            units.push((at as u32, unit));
-            at += unit.size();
+            let bytes = &code.bytes[at..];
+            let len = isa.decode(bytes, Encoding::Main.at(0)).map(|inst| usize::from(inst.insn.len));
+            let mut rest = len.and_then(|len| Parsed::new(bytes, is_64, len));
+            while let Some([prefix, behind]) = rest.filter(|_| is_64).and_then(|insn| insn.split()) {
+                units.push((at as u32, Some(prefix)));
+                at += prefix.bytes.len();
+                rest = Some(behind);
+            }
+            // The next instruction follows the bytes of an unknown one. An i386 page is coded without this knowledge.
+            let literals = len.filter(|_| is_64 && rest.is_none()).unwrap_or(1);
+            for _ in 0..literals {
+                units.push((at as u32, rest));
+                at += rest.size();
+            }
         }
         Parser { cut: Units { code, units } }
     }
 
     /// Fits a model to pieces of code, with this number of merged templates, and with the upper byte of nearby
     /// addresses unless it varies.
-    pub fn model(pieces: &[Parser<'b>], merges: usize, high: Option<u32>) -> CodeModel {
-        let model = CodeModel { high, ..CodeModel::default() };
+    pub fn model(pieces: &[Parser<'b>], is_64: bool, merges: usize, high: Option<u32>) -> CodeModel {
+        let model = CodeModel { is_64, high, ..CodeModel::default() };
         let mut runs = Vec::new();
         let mut values: [FxHashMap<u32, u32>; 2] = Default::default();
         for piece in pieces {
@@ -151,8 +183,7 @@ impl<'b> Parser<'b> {
             for (address, insn) in piece.cut.by_address() {
                 insn.atoms(&mut run);
                 let Some(insn) = insn else { continue };
-                let displacement = insn.displacement().map(|value| (Kind::Word, value));
-                for (kind, value) in displacement.into_iter().chain(insn.value(address)) {
+                for (kind, value) in insn.displacement(address).into_iter().chain(insn.values(address)) {
                     if let Some(entry) = kind.entry(value, model.high(insn.end(address))) {
                         *values[kind as usize].entry(entry).or_default() += 1;
                     }
@@ -161,7 +192,7 @@ impl<'b> Parser<'b> {
             runs.push(run);
         }
         let [branches, words] = values.map(frequent);
-        CodeModel { templates: choose(&runs, merges), branches, words, high }
+        CodeModel { templates: choose(&runs, merges), branches, words, ..model }
     }
 
     /// Returns the symbols of the pages, as input of [`crate::codec::symbols::Recorder`].
@@ -230,18 +261,19 @@ impl<'b> Encode<Option<Parsed<'b>>> for Encoder<'_> {
                 Atom::Start(_) => {}
                 Atom::Symbol(byte) => out.push(u32::from(*byte)),
                 Atom::Other if index < operand_at => {
-                    if let Some(value) = insn.displacement() {
-                        self.value(Kind::Word, value, state.page, state, out);
+                    if let Some((kind, value)) = insn.displacement(address) {
+                        self.value(kind, value, state.page, state, out);
                     }
                 }
-                Atom::Other => match insn.value(address) {
-                    Some((kind, value)) => {
+                Atom::Other if insn.operand == Operand::Imm16 => {
+                    out.extend(insn.bytes.iter().rev().take(2).map(|&byte| u32::from(byte)));
+                }
+                Atom::Other => {
+                    for (kind, value) in insn.values(address) {
                         let end = if kind == Kind::Branch { insn.end(address) } else { state.page };
                         self.value(kind, value, end, state, out);
                     }
-                    // An immediate of 2 bytes.
-                    None => out.extend(insn.bytes.iter().rev().take(2).map(|&byte| u32::from(byte))),
-                },
+                }
             }
         }
     }
