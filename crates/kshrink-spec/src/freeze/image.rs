@@ -95,7 +95,7 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Resu
         let address = layout.code.start;
         let regions = split.frozen.iter().map(|section| section_at(section, addresses, address));
         let regions: Vec<Vec<u8>> = regions.collect::<Result<_, _>>()?;
-        let code = instruction_set(split, &regions.concat());
+        let code = Some(instruction_set(split, &regions.concat()));
         let named = |(number, (bytes, section)): (usize, (Vec<u8>, &FrozenSection<'_>))| {
             let leaving = Some(section.leaving().collect());
             Piece { name: format!("region {number}"), address, bytes, code, leaving }
@@ -117,16 +117,16 @@ pub fn pieces(split: &Split<'_>, layout: &Layout, addresses: &Addresses) -> Resu
         let bytes = section_at(section, addresses, section.address)?;
         piece.bytes[start..start + bytes.len()].copy_from_slice(&bytes);
     }
-    code.code = instruction_set(split, &code.bytes);
+    code.code = Some(instruction_set(split, &code.bytes));
     Ok(vec![code, data])
 }
 
 /// Returns the instruction set of frozen code, which has only one.
-fn instruction_set(split: &Split<'_>, code: &[u8]) -> Option<InstructionSet> {
+fn instruction_set(split: &Split<'_>, code: &[u8]) -> InstructionSet {
     match split.object().machine {
-        Machine::Arm => Some(InstructionSet::of_arm(code)),
-        Machine::X86_64 => None,
-        _ => Some(InstructionSet::I386),
+        Machine::Arm => InstructionSet::of_arm(code),
+        Machine::X86_64 => InstructionSet::X86_64,
+        _ => InstructionSet::I386,
     }
 }
 
