@@ -70,7 +70,7 @@ Description: link-time shrinker for Linux kernels
  has the kernel's own build link the rest. Code that did not run can stay
  packed in memory until something touches it.
  .
- It supports kernels for i386 and 32-bit ARM, and scans programs for i386,
+ It supports kernels for i386, x86-64 and 32-bit ARM, and scans programs for i386,
  amd64, 32-bit ARM and arm64.
 END
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

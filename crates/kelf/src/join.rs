@@ -16,9 +16,9 @@ const JOINED: &str = ".discard.joined";
 const PART: &str = ".Lkshrink";
 
 impl Object<'_> {
-    /// Joins the sections of each name for which `is_joined` holds: the first one gets the content, the relocations and
-    /// the symbols of all. The numbers of sections and symbols stay, and so do sections without content, and those in an
-    /// order of other sections.
+    /// Joins sections of the same name, if `is_joined` returns true for the name. The first section gets the content, the
+    /// relocations and the symbols of all. Sections and symbols keep their numbers. Sections without content, and
+    /// sections that are ordered by others (`SHF_LINK_ORDER`), are left alone.
     pub fn join_sections(&mut self, is_joined: impl Fn(&str) -> bool) {
         let mut first: FxHashMap<&str, usize> = FxHashMap::default();
         let mut moved: FxHashMap<SectionIndex, (SectionIndex, u64)> = FxHashMap::default();

@@ -204,8 +204,8 @@ fn x86_instruction(encoding: Encoding, random: &mut Random) -> Vec<u8> {
     bytes
 }
 
-/// Whether an instruction leaves the harness in another state than that of its registers: it writes to a segment
-/// register, or to the control word of the floating-point unit. (`rdtsc`, `rdtscp` and `rdrand` have another result each time.)
+/// Whether an instruction changes more of the harness than its registers: it writes to a segment register, or to the
+/// control word of the floating-point unit. (`rdtsc`, `rdtscp` and `rdrand` have another result each time.)
 fn breaks_the_harness(bytes: &[u8]) -> bool {
     let is_prefix = |byte: &u8| matches!(byte, 0x40..=0x4f | 0x66 | 0x67 | 0xf2 | 0xf3);
     let opcode = match bytes.iter().position(|byte| !is_prefix(byte)) {

@@ -38,6 +38,27 @@ fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
     });
 }
 
+/// Everything that may freeze is frozen, and thaws by page faults in the area of modules.
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_64_bit_kernel_serves_with_everything_frozen() {
+    KernelTest::check("the_64_bit_kernel_serves_with_everything_frozen", |test| {
+        let kernel = test.kernel("web-x86_64");
+        let scenario = test.frozen_on_x86_64();
+        let run = Run::kshrink("frozen-pack").args(["plan", "--everything"]).arg(&kernel.vmlinux);
+        let plan = test.chain.succeed(run.stdin(busybox_plan())).text();
+        let frozen = test.rewritten(&kernel, "frozen", &plan, &["--pack-segments"]);
+        test.passes(&scenario, &frozen.kernel, &[]);
+        let console = test.console(&frozen.kernel);
+        assert!(console.contains("kshrink: frozen_text_pages"), "{console}");
+        assert!(
+            frozen.cut("footprint") > 70.0,
+            "the footprint fell by only {:.2} %",
+            frozen.cut("footprint")
+        );
+    });
+}
+
 /// Indirect branch tracking, thunks for returns and branches, space before functions, modules and the function tracer.
 #[test]
 #[ignore = "builds one more kernel"]

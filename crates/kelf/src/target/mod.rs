@@ -124,8 +124,8 @@ pub struct Programs {
 pub struct Kernel {
     /// `ARCH` of the kernel's own make.
     pub arch: &'static str,
-    /// What follows the name of a function in the name of a part of it that lies elsewhere, for the build's tools
-    /// (tools/objtool/elf.c, `read_symbols`).
+    /// The suffix by which the build's tools recognize the name of a part of a function (tools/objtool/elf.c,
+    /// `read_symbols`); empty if they need none.
     pub part_marker: &'static str,
     /// The boot images, below the build directory and beside the kernel.
     pub boot_images: [&'static str; 2],

@@ -127,7 +127,7 @@ impl Pass for Freeze {
             }
         }
         if graph.world().is_checked_by_objtool() {
-            // What stays of a function whose entry freezes: objtool has to know that it is a part of that function.
+            // objtool recognizes the rest of a function with a frozen entry by its name.
             let stays = selection.parts.iter().filter(|part| part.out_of_line.is_none());
             let stays: Vec<ColdPart> =
                 stays.filter_map(|part| ordinary_part(graph, &part.ordinary)).collect();

@@ -19,7 +19,7 @@ pub struct Packing {
     pub changes: bool,
     /// Whether packed segments require code ([`join`]).
     pub has_runtime: bool,
-    /// The parts that stay as they are, with the reasons; or the reason for which nothing changes.
+    /// The parts that do not change, each with the reason; if nothing changes, one reason.
     pub kept: Vec<String>,
 }
 

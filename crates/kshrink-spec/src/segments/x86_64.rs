@@ -69,8 +69,8 @@ pub(super) fn packing(build: &KernelBuild) -> Packing {
 
 /// Returns the script with parts that begin and end at pages, where the build allows it.
 pub(super) fn packed(script: &str, build: &KernelBuild) -> Result<String, String> {
-    let free = PARTS.iter().filter(|part| part.obstacle(build).is_none());
-    free.fold(Ok(script.to_owned()), |script, part| with_pages(&script?, part.symbols))
+    let mut free = PARTS.iter().filter(|part| part.obstacle(build).is_none());
+    free.try_fold(script.to_owned(), |script, part| with_pages(&script, part.symbols))
 }
 
 /// Returns the script with pages instead of large pages directly before the first symbol and directly behind the second
