@@ -109,13 +109,17 @@ impl<'g> Emitter<'g> {
 
     /// Adds a symbol to each part of a function that begins without one, so that it is a function when the object is
     /// read again: overridden weak functions, functions whose first block was removed, cold parts, and outlined code.
-    /// Code that was no function in the input, such as that of `.altinstr_aux`, becomes none, because objtool tells jumps
-    /// within a function from jumps to others.
+    /// If objtool checks the code, code that was no function in the input, such as that of `.altinstr_aux`, becomes none:
+    /// objtool tells jumps within a function from jumps to others.
     fn name_parts(&mut self) {
         let named = self.symbols.functions();
         let graph = self.graph;
         let entries: FxHashSet<NodeId> = graph.function_symbols().collect();
+        let is_checked = graph.world.is_checked_by_objtool();
         let was_function = |node: NodeId| {
+            if !is_checked {
+                return graph.block(node).is_some();
+            }
             let function = graph.function_of(node).map(|function| graph.function(function));
             function.is_some_and(|function| function.is_outlined || entries.contains(&function.entry()))
         };
