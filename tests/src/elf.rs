@@ -6,7 +6,7 @@ use std::path::Path;
 
 use goblin::elf::header::{EM_386, EM_ARM, EM_X86_64};
 use goblin::elf::note::NT_GNU_BUILD_ID;
-use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_REL};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_REL, SHT_RELA};
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
 use goblin::elf::{Elf, Reloc, Sym};
 
@@ -16,7 +16,7 @@ pub struct Contents {
     /// Names of functions, each once for every definition.
     pub functions: Vec<String>,
     /// Tables in data of places within functions: of `switch` statements (except on ARM, where they are in code), and
-    /// of labels whose address is taken. None are counted on x86-64, whose relocations have another form.
+    /// of labels whose address is taken. Tables of distances are not counted.
     pub jump_tables: usize,
     /// Bytes of executable sections.
     pub code_bytes: u64,
@@ -89,7 +89,7 @@ fn jump_tables(elf: &Elf<'_>, bytes: &[u8]) -> usize {
         let header = &elf.section_headers[*index];
         let section = header.sh_info as usize;
         let from_code = is_code(elf.section_headers[section].sh_flags);
-        for reloc in relocs.iter().filter(|_| header.sh_type == SHT_REL) {
+        for reloc in relocs.iter().filter(|_| matches!(header.sh_type, SHT_REL | SHT_RELA)) {
             let Some(target) = target(elf, bytes, section, &reloc) else { continue };
             let to_code = is_code(elf.section_headers[target.0].sh_flags);
             if from_code && !to_code {
@@ -102,7 +102,7 @@ fn jump_tables(elf: &Elf<'_>, bytes: &[u8]) -> usize {
     named.intersection(&labels).count()
 }
 
-/// The section and the offset of a relocation that names a section or label, with the addend in place.
+/// The section and the offset of a relocation that names a section or label. The addend is in the relocation or in place.
 fn target(elf: &Elf<'_>, bytes: &[u8], section: usize, reloc: &Reloc) -> Option<(usize, u64)> {
     let symbol = elf.syms.get(reloc.r_sym)?;
     let is_defined = (1..elf.section_headers.len()).contains(&symbol.st_shndx);
@@ -110,6 +110,7 @@ fn target(elf: &Elf<'_>, bytes: &[u8], section: usize, reloc: &Reloc) -> Option<
         return None;
     }
     let field = (elf.section_headers[section].sh_offset + reloc.r_offset) as usize;
-    let addend = u32::from_le_bytes(bytes.get(field..field + 4)?.try_into().ok()?);
-    Some((symbol.st_shndx, symbol.st_value + u64::from(addend)))
+    let in_place = || Some(u32::from_le_bytes(bytes.get(field..field + 4)?.try_into().ok()?).into());
+    let addend = reloc.r_addend.or_else(in_place)?;
+    Some((symbol.st_shndx, symbol.st_value.wrapping_add_signed(addend)))
 }
