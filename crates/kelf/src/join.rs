@@ -1,21 +1,26 @@
-//! Joins sections of one name, as `ld -r` does.
+//! Takes sections out of an object, and joins sections of one name, as `ld -r` does.
 
 use goblin::elf::section_header::{SHT_NOBITS, SHT_PROGBITS};
 use goblin::elf::sym::{STT_NOTYPE, STT_SECTION};
-
 use rustc_hash::FxHashMap;
 
 use crate::index::SectionIndex;
 use crate::object::{Object, Place, Section};
 
-/// The name of the empty section in the place of one that was joined to another. The linker scripts of kernels discard
-/// it.
-const JOINED: &str = ".discard.joined";
+/// The name of the empty section in the place of one that was taken out. The linker scripts of kernels discard it.
+const GONE: &str = ".discard.kshrink";
 
-/// The name of the symbol that replaces the symbol of such a section.
-const PART: &str = ".Lkshrink";
+/// The name of symbols that kshrink adds. It begins like compilers' labels, which the kernel's symbol table omits
+/// (scripts/mksysmap).
+pub const OWN_SYMBOL: &str = ".Lkshrink";
 
-impl Object<'_> {
+impl<'a> Object<'a> {
+    /// Takes a section out, and leaves an empty one, in which symbols may still be.
+    pub fn take_section(&mut self, section: SectionIndex) -> Section<'a> {
+        let gone = Section { name: GONE, kind: SHT_PROGBITS, ..Section::null() };
+        std::mem::replace(&mut self.sections[section.get()], gone)
+    }
+
     /// Joins sections of the same name, if `is_joined` returns true for the name. The first section gets the content, the
     /// relocations and the symbols of all. Sections and symbols keep their numbers. Sections without content, and
     /// sections that are ordered by others (`SHF_LINK_ORDER`), are left alone.
@@ -31,8 +36,7 @@ impl Object<'_> {
             if to == i {
                 continue;
             }
-            let empty = Section { name: JOINED, kind: SHT_PROGBITS, ..Section::null() };
-            let part = std::mem::replace(&mut self.sections[i], empty);
+            let part = self.take_section(SectionIndex::from(i));
             let joined = &mut self.sections[to];
             let offset = joined.size.next_multiple_of(part.align.max(1));
             let data = joined.data.to_mut();
@@ -54,7 +58,7 @@ impl Object<'_> {
             symbol.value += offset;
             if symbol.kind == STT_SECTION {
                 symbol.kind = STT_NOTYPE;
-                symbol.name = PART;
+                symbol.name = OWN_SYMBOL;
             }
         }
     }

@@ -53,6 +53,7 @@ pub use head::{read_file_if, read_if};
 pub use headers::{ElfFile, find_note, is_bitcode, is_object, linked_machine, read_linked};
 pub use index::{FunctionIndex, GlobalIndex, ObjectIndex, SectionIndex, SymbolIndex};
 pub use inputs::InputFiles;
+pub use join::OWN_SYMBOL;
 pub use lines::SourceLines;
 pub use machine::Machine;
 pub use object::{GRP_COMDAT, Group, Object, Place, Section, Symbol};

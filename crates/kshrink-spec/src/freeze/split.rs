@@ -6,11 +6,14 @@ use goblin::elf::section_header::{SHF_ALLOC, SHF_WRITE, SHT_NOBITS, SHT_PROGBITS
 use goblin::elf::sym::{STT_FUNC, STT_NOTYPE, STT_SECTION};
 use kcli::Failure;
 use kelf::reloc::Half;
-use kelf::{Machine, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, put_field, reloc};
+use kelf::{
+    Machine, OWN_SYMBOL, Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex, put_field,
+    reloc,
+};
 use ksize::FROZEN_SYMBOLS;
 use rustc_hash::FxHashMap;
 
-use super::edits::{define, take_out};
+use super::edits::define;
 use super::layout::{Layout, PAGE};
 use super::system_map::Named;
 use super::unwind;
@@ -35,9 +38,6 @@ pub const ADDRESSES: &str = ".stab.index";
 /// Makes a section a root of `ld --gc-sections`, so that the targets of frozen code are kept
 /// (<https://sourceware.org/gnu-gabi/>).
 const SHF_GNU_RETAIN: u64 = 1 << 21;
-
-/// The prefix of the symbols of frozen sections.
-const FROZEN_SECTION: &str = ".Lkshrink";
 
 /// A field of a frozen section.
 pub struct Field {
@@ -155,7 +155,7 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
         let section = &object.sections[index.get()];
         let fields = section.relocs.iter().map(|reloc| addresses.field(&object, section, reloc));
         let fields = fields.collect::<Result<_, _>>()?;
-        let Section { data, .. } = take_out(&mut object, index);
+        let Section { data, .. } = object.take_section(index);
         frozen.push(FrozenSection { address, bytes: data, fields });
     }
     unwind::move_index(&mut object, layout)?;
@@ -299,7 +299,7 @@ fn make_absolute(object: &mut Object<'_>, layout: &Layout) {
         // Symbols of sections and, on ARM, mapping symbols.
         if symbol.kind == STT_SECTION || symbol.name.starts_with('$') {
             symbol.kind = STT_NOTYPE;
-            symbol.name = FROZEN_SECTION;
+            symbol.name = OWN_SYMBOL;
         }
     }
 }

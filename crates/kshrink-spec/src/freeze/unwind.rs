@@ -8,7 +8,7 @@ use goblin::elf::section_header::{SHF_ALLOC, SHT_PROGBITS};
 use kcli::Failure;
 use kelf::{Object, Place, Reloc, RelocClass, Section, SectionIndex};
 
-use super::edits::{define, take_out};
+use super::edits::define;
 use super::layout::Layout;
 use super::stubs::Stubs;
 
@@ -39,7 +39,7 @@ pub fn move_index(object: &mut Object<'_>, layout: &Layout) -> Result<(), Failur
     let mut data: Vec<u8> = Vec::new();
     let mut relocs: Vec<Reloc> = Vec::new();
     for section in indices_of_frozen(object, layout) {
-        let index = take_out(object, section);
+        let index = object.take_section(section);
         if index.data.len() % ENTRY != 0 {
             return Err(Failure::job(format!("section {} is no unwind index", index.name)));
         }
