@@ -109,8 +109,8 @@ impl<'g> Emitter<'g> {
 
     /// Adds a symbol to each part of a function that begins without one, so that it is a function when the object is
     /// read again: overridden weak functions, functions whose first block was removed, cold parts, and outlined code.
-    /// If objtool checks the code, code that was no function in the input, such as that of `.altinstr_aux`, becomes none:
-    /// objtool tells jumps within a function from jumps to others.
+    /// objtool tells jumps within a function from jumps to others. If it checks the code, code without a function in the
+    /// input (`.altinstr_aux`) gets no symbol.
     fn name_parts(&mut self) {
         let named = self.symbols.functions();
         let graph = self.graph;
@@ -124,10 +124,8 @@ impl<'g> Emitter<'g> {
             function.is_some_and(|function| function.is_outlined || entries.contains(&function.entry()))
         };
         // objtool takes a function of this name for a part of another one.
-        let colds: FxHashMap<FunctionId, &'g str> = match graph.world.is_checked_by_objtool() {
-            true => cold_names(graph).collect(),
-            false => FxHashMap::default(),
-        };
+        let colds: FxHashMap<FunctionId, &'g str> =
+            if is_checked { cold_names(graph).collect() } else { FxHashMap::default() };
         let placed = std::mem::take(&mut self.placed);
         for nodes in placed.iter().map(|placed| &placed.nodes) {
             for part in nodes.chunk_by(|one, other| graph.owner(one.node) == graph.owner(other.node)) {

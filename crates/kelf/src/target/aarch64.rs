@@ -58,7 +58,6 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "arm64",
-        part_marker: "",
         boot_images: ["arch/arm64/boot/Image.gz", "Image.gz"],
         reserved: &[("_stext", "_end")],
         freed: &[INIT],

@@ -64,7 +64,6 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "arm",
-        part_marker: "",
         boot_images: ["arch/arm/boot/zImage", "zImage"],
         reserved: &[("_stext", "_end")],
         freed: &[INIT],

@@ -59,7 +59,6 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "i386",
-        part_marker: "",
         boot_images: ["arch/x86/boot/bzImage", "bzImage"],
         reserved: X86_IMAGE,
         freed: &[INIT],

@@ -124,9 +124,6 @@ pub struct Programs {
 pub struct Kernel {
     /// `ARCH` of the kernel's own make.
     pub arch: &'static str,
-    /// The suffix by which the build's tools recognize the name of a part of a function (tools/objtool/elf.c,
-    /// `read_symbols`); empty if they need none.
-    pub part_marker: &'static str,
     /// The boot images, below the build directory and beside the kernel.
     pub boot_images: [&'static str; 2],
     /// The symbols that bound the image in memory; the first pair that a kernel has counts.

@@ -71,7 +71,6 @@ pub(super) static TARGET: Target = Target {
     },
     kernel: Kernel {
         arch: "x86_64",
-        part_marker: ".cold",
         boot_images: ["arch/x86/boot/bzImage", "bzImage"],
         reserved: X86_IMAGE,
         freed: &[INIT, ("_etext", "__start_rodata"), ("__end_rodata", "_sdata")],

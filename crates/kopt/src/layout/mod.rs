@@ -157,17 +157,16 @@ pub(crate) const COLD: &str = "cold";
 /// Gives each moved part of a function a symbol for backtraces and profilers: the name of the function, a dot and a
 /// suffix.
 pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
-    let marker = graph.machine().target().kernel.part_marker;
-    // A name that has the marker needs no other.
-    let marker = if marker.strip_prefix('.') == Some(suffix) { "" } else { marker };
+    // objtool recognizes parts by this word (tools/objtool/elf.c, `read_symbols`).
+    let needs_cold = graph.world().is_checked_by_objtool() && suffix != COLD;
     let mut editor = Editor::new(graph, "layout");
     for part in parts {
         let graph = editor.graph();
         let function = graph.function(part.function);
-        // The tools look for the function.
-        let marker = if graph.node(function.entry()).live { marker } else { "" };
+        // It looks for the function then.
+        let cold = if needs_cold && graph.node(function.entry()).live { ".cold" } else { "" };
         let symbol = Symbol {
-            name: format!("{}{marker}.{suffix}", function.name),
+            name: format!("{}{cold}.{suffix}", function.name),
             file: None,
             binding: STB_LOCAL,
             kind: STT_FUNC,
