@@ -14,11 +14,14 @@ use crate::archive::{MemberContent, is_archive, members};
 use crate::build_dir::KernelBuild;
 use crate::error::Result;
 use crate::headers::{read_if, read_object};
+use crate::machine::Machine;
 
 /// The files of one link.
 #[derive(Debug)]
 pub struct InputFiles {
     pub(crate) files: Vec<InputFile>,
+    /// For a kernel, the linked file and its machine.
+    pub(crate) linked: Option<(PathBuf, Machine)>,
     /// Further symbols that the link needs.
     pub(crate) entries: Vec<String>,
     pub(crate) wraps: Vec<Wrap>,
@@ -100,7 +103,8 @@ impl InputFiles {
                 job.name = name.into();
             }
         }
-        InputFiles::read(jobs)
+        let linked = Some((build.vmlinux.clone(), build.machine));
+        Ok(InputFiles { linked, ..InputFiles::read(jobs)? })
     }
 
     /// Reads objects and archives named by the user. Objects are linked in the given order; archives are libraries,
@@ -149,7 +153,7 @@ impl InputFiles {
     }
 
     fn of_files(files: Vec<InputFile>) -> InputFiles {
-        InputFiles { files, entries: Vec::new(), wraps: Vec::new(), overridden: Vec::new() }
+        InputFiles { files, linked: None, entries: Vec::new(), wraps: Vec::new(), overridden: Vec::new() }
     }
 
     /// Adds symbols that are referenced from outside (`ld --undefined`), as start-up code references `main`. They also

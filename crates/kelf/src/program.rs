@@ -80,7 +80,8 @@ impl<'a> Program<'a> {
     /// Reads the objects, selects the needed library members and resolves the symbols.
     ///
     /// # Errors
-    /// All errors of [`Object::read`]; [`Error::MixedMachines`], [`Error::DuplicateSymbol`], [`Error::NoInputs`].
+    /// All errors of [`Object::read`]; [`Error::MixedMachines`], [`Error::DuplicateSymbol`], [`Error::NoInputs`];
+    /// [`Error::Build`] if a kernel and its objects are for different machines.
     pub fn link(files: &'a InputFiles) -> Result<Program<'a>> {
         let mut parsed: Vec<Object<'a>> = files
             .files
@@ -94,6 +95,13 @@ impl<'a> Program<'a> {
             override_definitions(&mut parsed, name);
         }
         let machine = common_machine(&parsed)?;
+        if let Some((path, linked)) = files.linked.as_ref().filter(|(_, linked)| *linked != machine) {
+            return Err(Error::Build {
+                path: path.clone(),
+                problem: format!("is for {linked}, but the objects of its build are for {machine}"),
+                advice: "give the vmlinux that was linked from them, or build it there again".into(),
+            });
+        }
         let mut link = Link::default();
         files.entries.iter().for_each(|entry| link.resolver.need(entry));
         let mut libraries: Vec<Vec<Member<'a>>> = Vec::new();
