@@ -77,6 +77,11 @@ pub struct Arguments {
     #[arg(long, conflicts_with = "objects")]
     pub pack_segments: bool,
 
+    /// Pack the tables that only backtraces read (CONFIG_UNWINDER_ORC of x86-64 kernels) to a tenth; a backtrace then
+    /// takes some microseconds a function; with any passes; pass freeze implies it
+    #[arg(long, conflicts_with = "objects")]
+    pub pack_unwind: bool,
+
     /// Stop before the relink, and write the rewritten program as one relocatable object
     #[arg(long, value_name = "FILE", group = "task")]
     pub emit_object: Option<PathBuf>,

@@ -5,10 +5,13 @@ mod bisect;
 mod blocks;
 mod command_line;
 mod dump;
+mod edits;
 mod explain;
 mod freeze;
 mod html;
+mod linked;
 mod modules;
+mod orc;
 mod phases;
 mod relink;
 mod report;
@@ -57,7 +60,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
-        Some(vmlinux) => RewriteInput::kernel(vmlinux, &plan, &selected, arguments.pack_segments)?,
+        Some(vmlinux) => {
+            RewriteInput::kernel(vmlinux, &plan, &selected, (arguments.pack_segments, arguments.pack_unwind))?
+        }
         None => RewriteInput::objects(&arguments.objects, &arguments.entry, &arguments.wrap)?,
     };
     if let RewriteInput::Kernel { build, .. } = &input {
@@ -70,9 +75,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
             }
             Task::EmitObject(file) => {
                 kbuild::check_apart(build, file)?;
-                if arguments.pack_segments {
+                let given =
+                    [("--pack-segments", arguments.pack_segments), ("--pack-unwind", arguments.pack_unwind)];
+                for (option, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
                     eprintln!(
-                        "kshrink-spec: warning: --pack-segments packs nothing with --emit-object: the link of -o packs"
+                        "kshrink-spec: warning: {option} packs nothing with --emit-object: the link of -o packs"
                     );
                 }
             }

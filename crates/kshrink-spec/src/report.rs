@@ -11,6 +11,7 @@ use ksize::SizeTable;
 use serde::{Deserialize, Serialize};
 
 use crate::freeze::Counts;
+use crate::orc;
 use crate::phases::Phase;
 use crate::rewrite::RewriteInput;
 
@@ -30,6 +31,9 @@ pub struct Report {
     /// Sizes of frozen code and data, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     frozen: Option<Counts>,
+    /// Sizes of packed tables for unwinding, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unwinding: Option<orc::Sizes>,
     /// Passes, in order.
     passes: Vec<PassReport>,
     /// The assumptions that the removals depend on and that the objects do not prove.
@@ -41,6 +45,16 @@ pub struct Report {
     pub handlers_left_out: Vec<String>,
     /// Times and peak memory.
     phases: Vec<Phase>,
+}
+
+/// What a link did.
+pub struct Linked {
+    /// Sizes before and after.
+    pub sizes: Sizes,
+    /// Sizes of frozen code and data, if any.
+    pub frozen: Option<Counts>,
+    /// Sizes of packed tables for unwinding, if any.
+    pub unwinding: Option<orc::Sizes>,
 }
 
 /// Sizes in bytes before and after.
@@ -84,9 +98,12 @@ impl Report {
         graph: &Graph,
         passes: Vec<PassReport>,
         phases: Vec<Phase>,
-        sizes: Option<Sizes>,
-        frozen: Option<Counts>,
+        linked: Option<Linked>,
     ) -> Report {
+        let (sizes, frozen, unwinding) = match linked {
+            Some(Linked { sizes, frozen, unwinding }) => (Some(sizes), frozen, unwinding),
+            None => (None, None, None),
+        };
         let input = match input {
             RewriteInput::Kernel { build, .. } => build.vmlinux.display().to_string(),
             RewriteInput::Objects { entries, .. } => format!("objects, entered by {}", entries.join(", ")),
@@ -99,6 +116,7 @@ impl Report {
             input,
             sizes,
             frozen,
+            unwinding,
             assumptions: assumptions::of(graph, &passes),
             passes,
             opaque: opaque.into_iter().map(|o| Kept { what: o.name, why: o.reason.to_owned() }).collect(),
@@ -155,6 +173,9 @@ impl fmt::Display for Report {
         writeln!(f, "{table}")?;
         if let Some(frozen) = &self.frozen {
             writeln!(f, "{frozen}")?;
+        }
+        if let Some(unwinding) = &self.unwinding {
+            writeln!(f, "{unwinding}")?;
         }
         for pass in &self.passes {
             for (what, number) in &pass.counts {

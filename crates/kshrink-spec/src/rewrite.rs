@@ -18,7 +18,7 @@ use crate::freeze::runtime::Runtime;
 use crate::phases::Phases;
 use crate::segments::Packing;
 use crate::sizes::Sizes;
-use crate::{command_line, segments};
+use crate::{command_line, orc, segments};
 
 /// The input of a rewrite.
 pub enum RewriteInput {
@@ -32,6 +32,8 @@ pub enum RewriteInput {
         freezing: Option<Freezing>,
         /// Whether its segments are packed.
         packs_segments: bool,
+        /// Whether its tables for unwinding are packed.
+        packs_unwind: bool,
     },
     /// A user program.
     Objects {
@@ -48,7 +50,7 @@ impl RewriteInput {
         vmlinux: &Path,
         plan: &Plan,
         passes: &[PassRef],
-        pack_segments: bool,
+        (pack_segments, pack_unwind): (bool, bool),
     ) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         check_machine(build.machine, &vmlinux.display().to_string())?;
@@ -76,10 +78,24 @@ impl RewriteInput {
             supported::check(&build, mechanism)?;
             let flags: &[&str] = if has_packing_runtime { &["-DKSHRINK_PACKS"] } else { &[] };
             let runtime = Runtime::compile(&build, mechanism, flags)?;
-            freezing = Some(Freezing { mechanism, place: runtime.place.clone() });
+            freezing = Some(Freezing {
+                mechanism,
+                place: runtime.place.clone(),
+                packs_unwind: orc::runtime::has_tables(&build),
+            });
             files = runtime.join(files);
         }
-        Ok(RewriteInput::Kernel { build, files, freezing, packs_segments })
+        // Only packed tables have states of frozen code.
+        let packs_unwind = (pack_unwind || freezes) && orc::runtime::has_tables(&build);
+        if packs_unwind {
+            let flags: &[&str] = if freezes { &["-DKSHRINK_FREEZES"] } else { &[] };
+            files = orc::runtime::join(files, &build, flags)?;
+        } else if pack_unwind {
+            eprintln!(
+                "kshrink-spec: warning: --pack-unwind changes nothing: the kernel has no ORC tables (CONFIG_UNWINDER_ORC)"
+            );
+        }
+        Ok(RewriteInput::Kernel { build, files, freezing, packs_segments, packs_unwind })
     }
 
     /// Returns the way in which parts of a kernel freeze, if any do.
@@ -93,6 +109,11 @@ impl RewriteInput {
     /// Whether the segments of a kernel are packed.
     pub fn packs_segments(&self) -> bool {
         matches!(self, RewriteInput::Kernel { packs_segments: true, .. })
+    }
+
+    /// Whether the tables for unwinding of a kernel are packed.
+    pub fn packs_unwind(&self) -> bool {
+        matches!(self, RewriteInput::Kernel { packs_unwind: true, .. })
     }
 
     /// Reads the objects of a program whose link wraps these symbols (`ld --wrap`).

@@ -10,9 +10,9 @@ use kplan::Contents;
 
 use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
-use crate::report::{Report, Sizes};
+use crate::report::{Linked, Report, Sizes};
 use crate::rewrite::{self, RewriteInput, Rewritten};
-use crate::{blocks, freeze, html, segments};
+use crate::{blocks, freeze, html, orc, segments};
 
 /// Writes graphs of one program.
 pub struct Writer<'a> {
@@ -43,7 +43,7 @@ impl Writer<'_> {
         std::io::Write::write_all(&mut output, &object)?;
         output.commit()?;
         let contents = html::contents(graph, sizes);
-        Ok((Report::new(self.input, graph, std::mem::take(passes), phases.finish(), None, None), contents))
+        Ok((Report::new(self.input, graph, std::mem::take(passes), phases.finish(), None), contents))
     }
 
     /// Relinks a kernel, and writes it and all related files to a directory.
@@ -67,7 +67,7 @@ impl Writer<'_> {
         }
         let link = || -> Result<_, Failure> {
             let completed = staged.complete(&mut object)?;
-            let object = match &completed {
+            let mut object = match &completed {
                 Some(bytes) => {
                     let mut completed = Object::read("kshrink.o", bytes).map_err(Failure::of)?;
                     for (section, own) in completed.sections.iter_mut().zip(&object.sections) {
@@ -79,15 +79,22 @@ impl Writer<'_> {
             };
             if let Some(freezing) = self.input.freezing() {
                 let frozen = freeze::link(&mut staged, object, freezing, &mut phases)?;
-                return Ok((frozen.bases, Some(frozen.counts)));
+                return Ok((frozen.bases, Some(frozen.counts), frozen.unwinding));
             }
-            staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
-            Ok((kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?, None))
+            let unwinding = match self.input.packs_unwind() {
+                true => Some(orc::link(&mut staged, &mut object, &mut phases)?),
+                false => {
+                    staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
+                    None
+                }
+            };
+            let bases = kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?;
+            Ok((bases, None, unwinding))
         };
         // A link mostly uses one processor.
         let (linked, contents) = rayon::join(link, || html::contents(graph, sizes));
-        let (bases, frozen) = linked?;
-        let linked = Sizes::of(&build.vmlinux, &staged.vmlinux())?;
+        let (bases, frozen, unwinding) = linked?;
+        let sizes_of_files = Sizes::of(&build.vmlinux, &staged.vmlinux())?;
         let blocks = blocks::map(graph, &code, &bases)?;
         let debug = if self.keep_debug {
             phases.next("debug");
@@ -96,8 +103,8 @@ impl Writer<'_> {
         } else {
             None
         };
-        let report =
-            Report::new(self.input, graph, std::mem::take(passes), phases.finish(), Some(linked), frozen);
+        let linked = Linked { sizes: sizes_of_files, frozen, unwinding };
+        let report = Report::new(self.input, graph, std::mem::take(passes), phases.finish(), Some(linked));
         staged.publish(out, &report.json()?, &blocks, &contents, debug.as_deref())?;
         Ok((report, contents))
     }

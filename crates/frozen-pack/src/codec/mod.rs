@@ -8,6 +8,8 @@
 //! - [`symbols`]: the interface between these and
 //! - [`entropy`]: coding of symbols as bits.
 //!
+//! [`unwind`] packs tables for unwinding in a format of its own.
+//!
 //! `kdecomp-rt/` is the decoder in C. `docs/frozen-format.md` defines the format that both share.
 
 pub mod code;
@@ -18,3 +20,4 @@ pub mod format;
 pub mod pack;
 pub mod page;
 pub mod symbols;
+pub mod unwind;

@@ -7,3 +7,4 @@ mod kernel;
 mod regions;
 mod round_trip;
 mod runtime;
+mod unwind;

@@ -17,6 +17,7 @@ use super::kallsyms;
 use super::layout::{Layout, PAGE};
 use super::split::{Split, split};
 use super::system_map;
+use crate::orc::{self, Tables};
 use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
 
@@ -36,6 +37,8 @@ pub struct Frozen {
     pub bases: Vec<Option<u64>>,
     /// The sizes of frozen code and data.
     pub counts: Counts,
+    /// The sizes of packed tables for unwinding, if any.
+    pub unwinding: Option<orc::Sizes>,
 }
 
 /// Sizes of frozen code and data, in bytes.
@@ -85,11 +88,13 @@ impl fmt::Display for Counts {
 /// If it cannot be linked or packed, or the packed bytes never fit.
 pub fn link(
     staged: &mut Staged<'_>,
-    object: Object<'_>,
+    mut object: Object<'_>,
     freezing: Freezing,
     phases: &mut Phases,
 ) -> Result<Frozen, Failure> {
     let layout = Layout::of(&object, &freezing.place)?;
+    let tables = freezing.packs_unwind.then(|| Tables::take(&mut object)).transpose()?;
+    let mut unwinding = Vec::new();
     let mut split = split(object, &layout)?;
     // With mechanism `stub`, the stub already has the name of its function.
     if layout.stubs.is_none() {
@@ -100,6 +105,13 @@ pub fn link(
     for links in 1..=MOST_LINKS {
         staged.link(&split.write(&[], room)?, Goal::Vmlinux)?;
         phases.next("pack");
+        let mut is_complete = true;
+        if let Some(tables) = &tables {
+            let packed = tables.pack(&staged.vmlinux(), layout.code.clone())?;
+            is_complete = packed == unwinding;
+            split.put_unwinding(tables, &packed);
+            unwinding = packed;
+        }
         let addresses = Addresses::read(&staged.vmlinux(), &split)?;
         let pieces = image::pieces(&split, &layout, &addresses)?;
         let packed = match freezing.mechanism {
@@ -111,7 +123,7 @@ pub fn link(
         phases.next("relink");
         let empty = room.checked_sub(bytes.len());
         let slack = SLACK.max(bytes.len() / SLACK_PART);
-        if empty.is_none_or(|empty| empty > slack && links < PATIENT_LINKS) {
+        if !is_complete || empty.is_none_or(|empty| empty > slack && links < PATIENT_LINKS) {
             room = (bytes.len() + slack / 2).next_multiple_of(4);
             continue;
         }
@@ -122,6 +134,9 @@ pub fn link(
             return Err(Failure::job(
                 "two links of the same object gave different addresses; nothing was frozen",
             ));
+        }
+        if let Some(tables) = &tables {
+            tables.check(&staged.vmlinux(), layout.code.clone(), &unwinding)?;
         }
         match freezing.mechanism {
             Mechanism::Page => {
@@ -143,7 +158,8 @@ pub fn link(
             address: layout.code.start,
             links: links + 1,
         };
-        return Ok(Frozen { bases: bases(&split, &layout, staged)?, counts });
+        let unwinding = tables.map(|tables| tables.sizes(&unwinding));
+        return Ok(Frozen { bases: bases(&split, &layout, staged)?, counts, unwinding });
     }
     Err(Failure::job(format!(
         "after {MOST_LINKS} links, the packed bytes still do not fit their room of {room} bytes"

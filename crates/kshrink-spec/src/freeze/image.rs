@@ -10,9 +10,10 @@ use kcli::Failure;
 use kelf::Machine;
 
 use super::layout::Layout;
-use super::split::{ADDRESSES, BOOT_PAGES, FrozenSection, Split, Value};
+use super::split::{BOOT_PAGES, FrozenSection, Split, Value};
+use crate::linked::{self, Purpose};
 
-/// The addresses of a linked kernel that the frozen sections depend on: the words of [`ADDRESSES`].
+/// The addresses of a linked kernel that the frozen sections depend on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Addresses(Vec<u32>);
 
@@ -22,19 +23,7 @@ impl Addresses {
     /// # Errors
     /// If the kernel was not linked from the split object.
     pub fn read(vmlinux: &Path, split: &Split<'_>) -> Result<Addresses, Failure> {
-        let bytes = std::fs::read(vmlinux)?;
-        let elf = parse(vmlinux, &bytes)?;
-        let is_it = |name: usize| elf.shdr_strtab.get_at(name) == Some(ADDRESSES);
-        let header = elf.section_headers.iter().find(|header| is_it(header.sh_name));
-        let content = header.and_then(|header| header.file_range()).and_then(|range| bytes.get(range));
-        let words = content.map_or(&[][..], |content| content).chunks_exact(4);
-        let words: Vec<u32> =
-            words.map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect();
-        if words.len() != split.linked {
-            let problem = format!("has {} words in {ADDRESSES}; expected {}", words.len(), split.linked);
-            return Err(bad(vmlinux, &problem));
-        }
-        Ok(Addresses(words))
+        linked::read(vmlinux, Purpose::Frozen, split.linked).map(Addresses)
     }
 
     /// Uses the given words.

@@ -18,7 +18,6 @@ Pass `freeze` has moved them to sections of their own. The steps from there:
 - [`fixpoint`]: links, packs and links again until the packed bytes fit their room.
 */
 
-mod edits;
 mod fixpoint;
 #[cfg(test)]
 pub mod handmade;
@@ -45,4 +44,6 @@ pub struct Freezing {
     pub mechanism: Mechanism,
     /// The place of frozen code and data.
     pub place: FrozenPlace,
+    /// Whether the tables for unwinding are packed.
+    pub packs_unwind: bool,
 }

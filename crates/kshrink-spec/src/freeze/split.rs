@@ -13,11 +13,13 @@ use kelf::{
 use ksize::FROZEN_SYMBOLS;
 use rustc_hash::FxHashMap;
 
-use super::edits::define;
 use super::layout::{Layout, PAGE};
 use super::system_map::Named;
 use super::unwind;
 use super::uses::check_uses;
+use crate::edits::define;
+use crate::linked::{self, Purpose};
+use crate::orc::Tables;
 
 /// The section with the packed bytes, which the linker script places in read-only data.
 const ROOM: &str = ".rodata.kshrink";
@@ -30,14 +32,6 @@ const BOOT: &str = ".init.data";
 
 /// The symbol of these pages.
 pub const BOOT_PAGES: &str = "kshrink_boot_pages";
-
-/// A section of the linked file only: every linker script of the kernel keeps it (`STABS_DEBUG` of
-/// include/asm-generic/vmlinux.lds.h), and no boot image contains it. Compilers no longer use it.
-pub const ADDRESSES: &str = ".stab.index";
-
-/// Makes a section a root of `ld --gc-sections`, so that the targets of frozen code are kept
-/// (<https://sourceware.org/gnu-gabi/>).
-const SHF_GNU_RETAIN: u64 = 1 << 21;
 
 /// A field of a frozen section.
 pub struct Field {
@@ -93,7 +87,7 @@ impl Field {
 pub enum Value {
     /// A known address.
     Known(u32),
-    /// An address that the link decides: this entry of [`ADDRESSES`].
+    /// An address that the link decides: the word with this number.
     Linked(usize),
 }
 
@@ -136,7 +130,7 @@ pub struct Split<'g> {
     boot: Option<SectionIndex>,
     /// The frozen sections.
     pub frozen: Vec<FrozenSection<'g>>,
-    /// Number of entries of [`ADDRESSES`].
+    /// Number of addresses that the link decides.
     pub linked: usize,
 }
 
@@ -164,19 +158,7 @@ pub fn split<'g>(mut object: Object<'g>, layout: &Layout) -> Result<Split<'g>, F
         frozen.iter().try_for_each(|section| check_fields(section, layout))?;
     }
     let linked = addresses.relocs.len();
-    let size = 4 * linked as u64;
-    let data = vec![0; 4 * linked].into();
-    let relocs = addresses.relocs;
-    object.sections.push(Section {
-        name: ADDRESSES,
-        kind: SHT_PROGBITS,
-        flags: SHF_GNU_RETAIN,
-        align: 4,
-        size,
-        data,
-        relocs,
-        ..Section::null()
-    });
+    linked::add(&mut object, Purpose::Frozen, addresses.relocs);
     let room = SectionIndex::from(object.sections.len());
     let flags = u64::from(SHF_ALLOC);
     object.sections.push(Section { name: ROOM, kind: SHT_PROGBITS, flags, align: 4, ..Section::null() });
@@ -252,6 +234,11 @@ impl<'g> Split<'g> {
             assert_eq!(self.hot.section(boot).size, pages.len() as u64, "the size of the pages is known");
             self.hot.sections[boot.get()].data = pages.into();
         }
+    }
+
+    /// Puts packed tables for unwinding into the object.
+    pub fn put_unwinding(&mut self, tables: &Tables, packed: &[u8]) {
+        tables.put(&mut self.hot, packed);
     }
 
     /// Returns the object as a file, with room for the packed bytes, after their size in four bytes.
@@ -354,14 +341,7 @@ impl Addresses {
         let next = self.relocs.len();
         let entry = *self.entries.entry((reloc.symbol, reloc.addend)).or_insert(next);
         if entry == next {
-            self.relocs.push(Reloc {
-                offset: 4 * next as u64,
-                r_type: reloc::absolute_32(object.machine),
-                class: RelocClass::Absolute,
-                width: 4,
-                symbol: reloc.symbol,
-                addend: reloc.addend,
-            });
+            self.relocs.push(linked::word(object.machine, next, reloc.symbol, reloc.addend));
         }
         entry
     }

@@ -8,9 +8,9 @@ use goblin::elf::section_header::{SHF_ALLOC, SHT_PROGBITS};
 use kcli::Failure;
 use kelf::{Object, Place, Reloc, RelocClass, Section, SectionIndex};
 
-use super::edits::define;
 use super::layout::Layout;
 use super::stubs::Stubs;
+use crate::edits::define;
 
 /// The section of the table, which the linker script places in read-only data.
 pub const TABLE: &str = ".rodata.kshrink.unwind";

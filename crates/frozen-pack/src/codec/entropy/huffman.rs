@@ -10,23 +10,24 @@ use crate::codec::error::Damaged;
 use crate::codec::symbols::{Context, Field, Source, Step};
 
 /// The longest code word, in bits.
-const LONGEST: usize = 16;
+pub const LONGEST: usize = 16;
 
 /// A canonical code: code words of one length are successive numbers, after the shorter ones.
-#[derive(Clone, Debug, Default)]
-struct Code {
+#[derive(Clone, Debug)]
+pub struct Code<S> {
     /// Number of code words of each length, from 1.
-    counts: [u16; LONGEST + 1],
+    pub counts: [u16; LONGEST + 1],
     /// Their symbols, shortest code word first.
-    symbols: Vec<u8>,
-    /// For each symbol, the code word and its length.
-    words: BTreeMap<u8, (u32, u32)>,
+    pub symbols: Vec<S>,
+    /// For each symbol, the code word and its length in bits.
+    pub words: BTreeMap<S, (u32, u32)>,
 }
 
-impl Code {
-    fn new(counts: &BTreeMap<u8, u64>) -> Code {
+impl<S: Ord + Copy> Code<S> {
+    /// Returns the code for symbols that occur this often.
+    pub fn new(counts: &BTreeMap<S, u64>) -> Code<S> {
         let lengths = lengths(counts);
-        let mut code = Code::default();
+        let mut code = Code { counts: [0; LONGEST + 1], symbols: Vec::new(), words: BTreeMap::new() };
         let mut word = 0;
         for length in 1..=LONGEST {
             for symbol in lengths.iter().filter(|(_, own)| **own == length).map(|(symbol, _)| *symbol) {
@@ -46,13 +47,13 @@ impl Code {
 }
 
 /// Returns the lengths of the code words for symbols with these counts, none longer than [`LONGEST`].
-fn lengths(counts: &BTreeMap<u8, u64>) -> BTreeMap<u8, usize> {
+fn lengths<S: Ord + Copy>(counts: &BTreeMap<S, u64>) -> BTreeMap<S, usize> {
     let mut counts = counts.clone();
     loop {
-        let mut heap: BinaryHeap<Reverse<(u64, Vec<u8>)>> =
+        let mut heap: BinaryHeap<Reverse<(u64, Vec<S>)>> =
             counts.iter().map(|(symbol, count)| Reverse((*count, vec![*symbol]))).collect();
-        let mut lengths: BTreeMap<u8, usize> = counts.keys().map(|symbol| (*symbol, 0)).collect();
-        if let [symbol] = lengths.keys().copied().collect::<Vec<_>>()[..] {
+        let mut lengths: BTreeMap<S, usize> = counts.keys().map(|symbol| (*symbol, 0)).collect();
+        if let [symbol] = lengths.keys().copied().collect::<Vec<S>>()[..] {
             lengths.insert(symbol, 1);
         }
         while let (Some(Reverse(one)), Some(Reverse(other))) = (heap.pop(), heap.pop()) {
@@ -73,7 +74,7 @@ fn lengths(counts: &BTreeMap<u8, u64>) -> BTreeMap<u8, usize> {
 /// The codes of all streams.
 #[derive(Debug)]
 pub struct Codes {
-    codes: BTreeMap<u32, Code>,
+    codes: BTreeMap<u32, Code<u8>>,
     /// The fields that have a stream for each first value of their context.
     by_place: &'static [Field],
 }

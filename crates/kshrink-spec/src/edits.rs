@@ -1,9 +1,9 @@
-//! Edits of the lowered object: symbols of the runtime that are defined.
+//! Edits of the lowered object: symbols of runtimes that are defined.
 
 use kcli::Failure;
 use kelf::{Object, Place, SymbolIndex};
 
-/// Defines a symbol that the runtime refers to, with an offset in a section or, if it is absolute, an address.
+/// Defines a symbol that a runtime refers to, with an offset in a section or, if it is absolute, an address.
 pub fn define(object: &mut Object<'_>, name: &str, place: Place, value: u32) -> Result<SymbolIndex, Failure> {
     let found = object.symbols.iter().position(|symbol| symbol.name == name && symbol.is_undefined());
     let index = found.ok_or_else(|| Failure::job(format!("the runtime does not refer to {name}")))?;

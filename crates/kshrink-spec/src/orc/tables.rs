@@ -1,0 +1,256 @@
+//! The tables of an object, and their packed form.
+
+use std::cmp::Reverse;
+use std::fmt;
+use std::ops::Range;
+use std::path::Path;
+
+use frozen_pack::codec::unwind::{Entry, Region, pack};
+use goblin::elf::reloc::R_X86_64_PC32;
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS};
+use kcli::Failure;
+use kelf::{Object, Place, Reloc, RelocClass, Section, SectionIndex, SymbolIndex};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+
+use crate::edits::define;
+use crate::linked::{self, Purpose};
+
+/// The table of addresses, each as the distance from its own place, in 4 bytes (`orc_ip` of
+/// arch/x86/kernel/unwind_orc.c).
+const ADDRESSES: &str = ".orc_unwind_ip";
+/// The table of states, in the same order.
+const STATES: &str = ".orc_unwind";
+
+/// The size of a state in bytes (`struct orc_entry` of arch/x86/include/asm/orc_types.h).
+const STATE: usize = 6;
+/// The bits of the last two bytes of a state with the kind of the frame. Kind 0 also marks the end of a section, where
+/// the entry of a function at the same address takes precedence.
+const KIND: u16 = 0x700;
+
+/// The section of the packed tables, which the linker script places in read-only data.
+const ROOM: &str = ".rodata.kshrink.orc";
+/// The section of the bytes that stand for states: the start of the kernel's text, after its entry.
+const BYTES: &str = ".head.text";
+
+/// The code that the function tracer copies. The kernel looks up its states for copies (`orc_ftrace_find`).
+const COPIED: [[&str; 2]; 2] =
+    [["ftrace_caller", "ftrace_caller_end"], ["ftrace_regs_caller", "ftrace_regs_caller_end"]];
+
+/// The symbols of the linker script at the bounds of the kernel's text and of its init text.
+const BOUNDS: [&str; 4] = ["_stext", "_etext", "_sinittext", "_einittext"];
+
+/// The tables of an object, which has small ones instead, and room for the packed form.
+pub struct Tables {
+    /// Of each entry, the number of the state.
+    numbers: Vec<u16>,
+    /// Whether each state marks the end of a section, where it may.
+    ends: Vec<bool>,
+    /// The section for the packed form.
+    room: SectionIndex,
+}
+
+/// The sizes of tables for unwinding.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sizes {
+    /// Of the tables that objtool made, in bytes.
+    pub tables: usize,
+    /// Of their packed form, in bytes.
+    pub packed: usize,
+    /// Number of different states.
+    pub states: usize,
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Sizes { tables, packed, states } = self;
+        let [tables, packed, states] = [tables, packed, states].map(|&size| kcli::human(size as u64));
+        write!(f, "unwind tables: {tables} bytes, packed into {packed}; {states} states")
+    }
+}
+
+impl Tables {
+    /// Takes the tables out of an object whose symbols for them the runtime refers to.
+    ///
+    /// # Errors
+    /// If the object has no such tables, or lacks the runtime.
+    pub fn take(object: &mut Object<'_>) -> Result<Tables, Failure> {
+        let wrong = |problem: &str| Failure::job(format!("{ADDRESSES}, {STATES}: {problem}"));
+        let find = |name: &str| {
+            let mut all = (0..object.sections.len()).filter(|&i| object.sections[i].name == name);
+            match (all.next(), all.next()) {
+                (Some(section), None) => Ok(section),
+                _ => Err(wrong("expected one section of each name, made by objtool")),
+            }
+        };
+        let (addresses, states) = (find(ADDRESSES)?, find(STATES)?);
+        let relocs: Vec<Reloc> = std::mem::take(&mut object.sections[addresses].relocs);
+        let data = std::mem::take(&mut object.sections[states].data).into_owned();
+        let is_whole = data.len() % STATE == 0 && data.len() / STATE == relocs.len();
+        let is_listed = |(i, reloc): (usize, &Reloc)| {
+            reloc.offset == 4 * i as u64 && reloc.class == RelocClass::Relative && reloc.width == 4
+        };
+        if !is_whole
+            || !relocs.iter().enumerate().all(is_listed)
+            || !object.sections[states].relocs.is_empty()
+        {
+            return Err(wrong("expected one distance of 4 bytes for each state of 6 bytes"));
+        }
+        let all: Vec<&[u8]> = data.chunks_exact(STATE).collect();
+        let states_of = by_frequency(&all);
+        let number_of: FxHashMap<&[u8], u16> =
+            states_of.iter().zip(0..).map(|(&state, number)| (state, number)).collect();
+        if states_of.len() > usize::from(u16::MAX) {
+            return Err(wrong("there are too many different states"));
+        }
+        let numbers: Vec<u16> = all.iter().map(|state| number_of[state]).collect();
+        let is_end = |state: &&[u8]| u16::from_le_bytes([state[4], state[5]]) & KIND == 0;
+        let ends = states_of.iter().map(is_end).collect();
+
+        let copied: Vec<usize> = copied(object, &relocs)?;
+        let bytes = add(object, BYTES, SHF_ALLOC | SHF_EXECINSTR, 1, vec![0xcc; states_of.len()]);
+        let symbol = define(object, "kshrink_unwind_states", Place::Section(bytes), 0)?;
+        let here = relocs.iter().map(|reloc| (reloc.symbol, reloc.addend));
+        let own = (0..states_of.len()).map(|number| ((symbol, number as i64), states_of[number]));
+        let kept = copied.iter().map(|&i| ((relocs[i].symbol, relocs[i].addend), all[i]));
+        let (targets, kept): (Vec<(SymbolIndex, i64)>, Vec<&[u8]>) = own.chain(kept).unzip();
+        let bounds = BOUNDS.map(|name| object.symbols.iter().position(|symbol| symbol.name == name));
+        let [Some(stext), Some(etext), Some(sinittext), Some(einittext)] = bounds else {
+            return Err(Failure::job("the runtime for unwinding does not refer to the bounds of text"));
+        };
+        let bounds = [stext, etext, sinittext, einittext].map(|symbol| (SymbolIndex::from(symbol), 0));
+        let machine = object.machine;
+        let words = bounds.into_iter().chain(here).enumerate();
+        let words = words.map(|(number, (symbol, addend))| linked::word(machine, number, symbol, addend));
+        let words: Vec<Reloc> = words.collect();
+        replace(&mut object.sections[states], kept.concat(), Vec::new());
+        let distance = |(i, (symbol, addend)): (usize, (SymbolIndex, i64))| Reloc {
+            offset: 4 * i as u64,
+            r_type: R_X86_64_PC32,
+            class: RelocClass::Relative,
+            width: 4,
+            symbol,
+            addend,
+        };
+        let relocs: Vec<Reloc> = targets.into_iter().enumerate().map(distance).collect();
+        replace(&mut object.sections[addresses], vec![0; 4 * relocs.len()], relocs);
+        linked::add(object, Purpose::Unwinding, words);
+        let room = add(object, ROOM, SHF_ALLOC, 4, Vec::new());
+        define(object, "kshrink_unwind_tables", Place::Section(room), 0)?;
+        Ok(Tables { numbers, ends, room })
+    }
+
+    /// Returns the packed tables of a linked kernel, whose frozen code has these addresses.
+    ///
+    /// # Errors
+    /// If the kernel was not linked from the object.
+    pub fn pack(&self, vmlinux: &Path, frozen: Range<u32>) -> Result<Vec<u8>, Failure> {
+        let words = linked::read(vmlinux, Purpose::Unwinding, BOUNDS.len() + self.numbers.len())?;
+        let (bounds, addresses) = words.split_at(BOUNDS.len());
+        let mut sorted: Vec<(u32, bool, u16)> = addresses
+            .iter()
+            .zip(&self.numbers)
+            .map(|(&address, &number)| (address, !self.ends[usize::from(number)], number))
+            .collect();
+        sorted.sort_unstable();
+        let regions = [bounds[0]..bounds[1], bounds[2]..bounds[3], frozen];
+        let mut packed = regions.into_iter().map(|range| region(&sorted, range));
+        let regions = std::array::from_fn(|_| packed.next().unwrap_or_else(|| Ok(Region::default())));
+        let [text, init, frozen] = regions;
+        let packed = pack(self.ends.len(), &[text?, init?, frozen?]);
+        packed.map_err(Failure::job)
+    }
+
+    /// Puts packed tables into the object.
+    pub fn put(&self, object: &mut Object<'_>, packed: &[u8]) {
+        replace(&mut object.sections[self.room.get()], packed.to_vec(), Vec::new());
+    }
+
+    /// Checks that a linked kernel has these packed tables, and that they are about its code.
+    ///
+    /// # Errors
+    /// If they are not.
+    pub fn check(&self, vmlinux: &Path, frozen: Range<u32>, packed: &[u8]) -> Result<(), Failure> {
+        if self.pack(vmlinux, frozen)? == packed {
+            return Ok(());
+        }
+        Err(Failure::job(
+            "two links of the same object gave different distances within text; nothing was packed",
+        ))
+    }
+
+    /// Returns the sizes, given the packed tables.
+    pub fn sizes(&self, packed: &[u8]) -> Sizes {
+        let tables = self.numbers.len() * (STATE + 4);
+        Sizes { tables, packed: packed.len(), states: self.ends.len() }
+    }
+}
+
+/// Returns the different states, most frequent first.
+fn by_frequency<'s>(all: &[&'s [u8]]) -> Vec<&'s [u8]> {
+    let mut counts: FxHashMap<&[u8], usize> = FxHashMap::default();
+    all.iter().for_each(|state| *counts.entry(state).or_default() += 1);
+    let mut sorted: Vec<(Reverse<usize>, &[u8])> =
+        counts.into_iter().map(|(state, count)| (Reverse(count), state)).collect();
+    sorted.sort_unstable();
+    sorted.into_iter().map(|(_, state)| state).collect()
+}
+
+/// Returns the entries about [`COPIED`] code.
+fn copied(object: &Object<'_>, relocs: &[Reloc]) -> Result<Vec<usize>, Failure> {
+    let place = |symbol: &kelf::Symbol<'_>, addend: i64| match symbol.place {
+        Place::Section(section) => Some((section, symbol.value.wrapping_add_signed(addend))),
+        _ => None,
+    };
+    let named = |name: &str| {
+        let symbol = object.symbols.iter().find(|symbol| symbol.name == name && !symbol.is_undefined());
+        symbol.and_then(|symbol| place(symbol, 0))
+    };
+    let mut kept = Vec::new();
+    for [first, end] in COPIED {
+        let Some((section, first_at)) = named(first) else { continue };
+        let Some((_, end_at)) = named(end).filter(|&(other, at)| other == section && at > first_at) else {
+            return Err(Failure::job(format!(
+                "{first} does not end at {end}, so the unwind states of its copies are not known; omit --pack-unwind"
+            )));
+        };
+        kept.extend((0..relocs.len()).filter(|&i| {
+            let target = place(object.symbol(relocs[i].symbol), relocs[i].addend);
+            target.is_some_and(|(other, at)| other == section && (first_at..end_at).contains(&at))
+        }));
+    }
+    Ok(kept)
+}
+
+/// Returns the region of code at a range of addresses. Before its first entry, the last one before the region counts, as
+/// for the kernel.
+fn region(
+    sorted: &[(u32, bool, u16)],
+    range: Range<u32>,
+) -> Result<Region, frozen_pack::codec::error::Damaged> {
+    if range.is_empty() {
+        return Ok(Region::default());
+    }
+    let from = sorted.partition_point(|&(address, ..)| address <= range.start);
+    let to = sorted.partition_point(|&(address, ..)| address < range.end);
+    let before = sorted.get(from.saturating_sub(1)).map(|&(.., state)| Entry { distance: 0, state });
+    let inside =
+        sorted[from..to].iter().map(|&(address, _, state)| Entry { distance: address - range.start, state });
+    Region::new(&before.into_iter().chain(inside).collect::<Vec<Entry>>(), range.len() as u32)
+}
+
+/// Adds a section.
+fn add(object: &mut Object<'_>, name: &'static str, flags: u32, align: u64, data: Vec<u8>) -> SectionIndex {
+    let index = SectionIndex::from(object.sections.len());
+    let mut section = Section { name, kind: SHT_PROGBITS, flags: u64::from(flags), align, ..Section::null() };
+    replace(&mut section, data, Vec::new());
+    object.sections.push(section);
+    index
+}
+
+/// Replaces the content of a section.
+fn replace(section: &mut Section<'_>, data: Vec<u8>, relocs: Vec<Reloc>) {
+    section.size = data.len() as u64;
+    section.data = data.into();
+    section.relocs = relocs;
+}
