@@ -20,9 +20,9 @@ const MODEL: &str = "init/.main.o.cmd";
 const ANNOTATIONS: &str = ".discard.";
 
 /// Sections of read-only data, with the names that they have for objtool, which finds tables of jumps in `.rodata` alone.
-const DATA: [(&str, &str); 2] = [
-    (".kshrink.frozen.rodata", ".rodata.kshrink.frozen"),
-    (".kshrink.frozen.rodata.boot", ".rodata.kshrink.frozen.boot"),
+const DATA: [[&str; 2]; 2] = [
+    [".kshrink.frozen.rodata", ".rodata.kshrink.frozen"],
+    [".kshrink.frozen.rodata.boot", ".rodata.kshrink.frozen.boot"],
 ];
 
 /// Sections that objtool looks up by name (tools/objtool/special.c).
@@ -60,25 +60,16 @@ impl Objtool {
 
     /// Has objtool check the code of an object and add unwind tables. `dir` is the build directory or a copy. Returns the
     /// new object, whose sections and symbols begin with those of the old one, and objtool's messages. Sections that
-    /// objtool looks up by name are joined, and in the file, frozen data has another name.
+    /// objtool looks up by name are joined, and in the file, frozen data has another name ([`Objtool::restore_names`]).
     ///
     /// # Errors
     /// A failed job if the object cannot be written, or objtool fails.
     pub fn add_tables(&self, dir: &Path, object: &mut Object<'_>) -> Result<(Vec<u8>, Vec<String>), Failure> {
-        let names: Vec<&str> = object.sections.iter().map(|section| section.name).collect();
-        for section in &mut object.sections {
-            if let Some((_, known)) = DATA.iter().find(|(name, _)| *name == section.name) {
-                section.name = known;
-            }
-        }
+        rename(object, |[own, known]| [own, known]);
         object.join_sections(|name| name.starts_with(ANNOTATIONS) || TABLES.contains(&name));
         let file = dir.join("kshrink.o");
         fs::write(&file, object.write().map_err(Failure::of)?)?;
-        for (section, name) in object.sections.iter_mut().zip(names) {
-            if DATA.iter().any(|(own, _)| *own == name) {
-                section.name = name;
-            }
-        }
+        Objtool::restore_names(object);
         let what = "making unwind tables";
         let mut command = Command::new(&self.words[0]);
         command.current_dir(dir).args(&self.words[1..]).arg("--link").arg(&file);
@@ -90,6 +81,21 @@ impl Objtool {
         let text = String::from_utf8_lossy(&text);
         let messages = text.lines().filter(|line| !line.ends_with(SKIPPED)).map(str::to_owned).collect();
         Ok((fs::read(&file)?, messages))
+    }
+
+    /// Gives frozen data of an object for objtool its own name again.
+    pub fn restore_names(object: &mut Object<'_>) {
+        rename(object, |[own, known]| [known, own]);
+    }
+}
+
+/// Renames the sections of [`DATA`], from one name to the other.
+fn rename(object: &mut Object<'_>, names: impl Fn([&'static str; 2]) -> [&'static str; 2]) {
+    for section in &mut object.sections {
+        let known = DATA.iter().map(|&pair| names(pair)).find(|[from, _]| *from == section.name);
+        if let Some([_, to]) = known {
+            section.name = to;
+        }
     }
 }
 

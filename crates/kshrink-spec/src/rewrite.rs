@@ -78,22 +78,17 @@ impl RewriteInput {
             supported::check(&build, mechanism)?;
             let flags: &[&str] = if has_packing_runtime { &["-DKSHRINK_PACKS"] } else { &[] };
             let runtime = Runtime::compile(&build, mechanism, flags)?;
-            freezing = Some(Freezing {
-                mechanism,
-                place: runtime.place.clone(),
-                packs_unwind: orc::runtime::has_tables(&build),
-            });
+            freezing = Some(Freezing { mechanism, place: runtime.place.clone() });
             files = runtime.join(files);
         }
+        let obstacle = orc::runtime::obstacle(&build, freezes);
         // Only packed tables have states of frozen code.
-        let packs_unwind = (pack_unwind || freezes) && orc::runtime::has_tables(&build);
+        let packs_unwind = (pack_unwind || freezes) && obstacle.is_none();
         if packs_unwind {
             let flags: &[&str] = if freezes { &["-DKSHRINK_FREEZES"] } else { &[] };
             files = orc::runtime::join(files, &build, flags)?;
-        } else if pack_unwind {
-            eprintln!(
-                "kshrink-spec: warning: --pack-unwind changes nothing: the kernel has no ORC tables (CONFIG_UNWINDER_ORC)"
-            );
+        } else if let Some(why) = obstacle.filter(|_| pack_unwind) {
+            eprintln!("kshrink-spec: warning: --pack-unwind changes nothing: {why}");
         }
         Ok(RewriteInput::Kernel { build, files, freezing, packs_segments, packs_unwind })
     }

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use kbuild::Objtool;
 use kcfg::lower::Lowered;
 use kcli::{Failure, Output};
 use kelf::Object;
 use kopt::PassRef;
 use kplan::Contents;
 
+use crate::freeze::Counts;
 use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
 use crate::report::{Linked, Report, Sizes};
@@ -65,32 +67,7 @@ impl Writer<'_> {
         if self.input.packs_segments() {
             segments::edit_script(build, staged.dir())?;
         }
-        let link = || -> Result<_, Failure> {
-            let completed = staged.complete(&mut object)?;
-            let mut object = match &completed {
-                Some(bytes) => {
-                    let mut completed = Object::read("kshrink.o", bytes).map_err(Failure::of)?;
-                    for (section, own) in completed.sections.iter_mut().zip(&object.sections) {
-                        section.name = own.name;
-                    }
-                    completed
-                }
-                None => object,
-            };
-            if let Some(freezing) = self.input.freezing() {
-                let frozen = freeze::link(&mut staged, object, freezing, &mut phases)?;
-                return Ok((frozen.bases, Some(frozen.counts), frozen.unwinding));
-            }
-            let unwinding = match self.input.packs_unwind() {
-                true => Some(orc::link(&mut staged, &mut object, &mut phases)?),
-                false => {
-                    staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
-                    None
-                }
-            };
-            let bases = kelf::section_bases(&object, &staged.vmlinux()).map_err(Failure::of)?;
-            Ok((bases, None, unwinding))
-        };
+        let link = || self.link(&mut staged, &mut object, &mut phases);
         // A link mostly uses one processor.
         let (linked, contents) = rayon::join(link, || html::contents(graph, sizes));
         let (bases, frozen, unwinding) = linked?;
@@ -108,4 +85,52 @@ impl Writer<'_> {
         staged.publish(out, &report.json()?, &blocks, &contents, debug.as_deref())?;
         Ok((report, contents))
     }
+
+    /// Links a kernel with this object, up to the boot image. Returns the addresses of the object's sections, and the sizes
+    /// of what was frozen and packed.
+    fn link(
+        &self,
+        staged: &mut Staged<'_>,
+        object: &mut Object<'_>,
+        phases: &mut Phases,
+    ) -> Result<LinkedParts<Bases>, Failure> {
+        let (bases, frozen, unwinding) = match staged.complete(object, self.input.packs_unwind())? {
+            Some(bytes) => {
+                let mut whole = Object::read("kshrink.o", &bytes).map_err(Failure::of)?;
+                Objtool::restore_names(&mut whole);
+                self.link_whole(staged, whole, phases)?
+            }
+            None => self.link_whole(staged, object.clone(), phases)?,
+        };
+        let bases = match bases {
+            Some(bases) => bases,
+            None => kelf::section_bases(object, &staged.vmlinux()).map_err(Failure::of)?,
+        };
+        Ok((bases, frozen, unwinding))
+    }
+
+    /// The same with an object to which the build's tools added their tables. Returns addresses only if code is frozen.
+    fn link_whole(
+        &self,
+        staged: &mut Staged<'_>,
+        mut whole: Object<'_>,
+        phases: &mut Phases,
+    ) -> Result<LinkedParts<Option<Bases>>, Failure> {
+        let packs_unwind = self.input.packs_unwind();
+        if let Some(freezing) = self.input.freezing() {
+            let frozen = freeze::link(staged, whole, freezing, packs_unwind, phases)?;
+            return Ok((Some(frozen.bases), Some(frozen.counts), frozen.unwinding));
+        }
+        if packs_unwind {
+            return Ok((None, None, Some(orc::link(staged, &mut whole, phases)?)));
+        }
+        staged.link(&whole.write().map_err(Failure::of)?, Goal::BootImage)?;
+        Ok((None, None, None))
+    }
 }
+
+/// The addresses of an object's sections.
+type Bases = Vec<Option<u64>>;
+
+/// Addresses, and the sizes of what was frozen and packed.
+type LinkedParts<B> = (B, Option<Counts>, Option<orc::Sizes>);

@@ -17,7 +17,7 @@ use super::kallsyms;
 use super::layout::{Layout, PAGE};
 use super::split::{Split, split};
 use super::system_map;
-use crate::orc::{self, Tables};
+use crate::orc;
 use crate::phases::Phases;
 use crate::relink::{Goal, Staged};
 
@@ -82,7 +82,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Links a kernel with frozen parts, up to the boot image.
+/// Links a kernel with frozen parts, up to the boot image. `packs_unwind` is whether its tables for unwinding are packed.
 ///
 /// # Errors
 /// If it cannot be linked or packed, or the packed bytes never fit.
@@ -90,10 +90,11 @@ pub fn link(
     staged: &mut Staged<'_>,
     mut object: Object<'_>,
     freezing: Freezing,
+    packs_unwind: bool,
     phases: &mut Phases,
 ) -> Result<Frozen, Failure> {
     let layout = Layout::of(&object, &freezing.place)?;
-    let tables = freezing.packs_unwind.then(|| Tables::take(&mut object)).transpose()?;
+    let tables = packs_unwind.then(|| orc::take(staged, &mut object)).transpose()?;
     let mut unwinding = Vec::new();
     let mut split = split(object, &layout)?;
     // With mechanism `stub`, the stub already has the name of its function.

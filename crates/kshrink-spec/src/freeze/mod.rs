@@ -44,6 +44,4 @@ pub struct Freezing {
     pub mechanism: Mechanism,
     /// The place of frozen code and data.
     pub place: FrozenPlace,
-    /// Whether the tables for unwinding are packed.
-    pub packs_unwind: bool,
 }

@@ -14,9 +14,12 @@ packed tables, so the second link is the last.
 pub mod runtime;
 mod tables;
 
+use std::fs;
+
 use kcli::Failure;
 use kelf::Object;
 
+use tables::FIRST;
 pub use tables::{Sizes, Tables};
 
 use crate::phases::Phases;
@@ -27,7 +30,7 @@ use crate::relink::{Goal, Staged};
 /// # Errors
 /// If the object has no tables, or the kernel cannot be linked.
 pub fn link(staged: &mut Staged<'_>, object: &mut Object<'_>, phases: &mut Phases) -> Result<Sizes, Failure> {
-    let tables = Tables::take(object)?;
+    let tables = take(staged, object)?;
     staged.link(&object.write().map_err(Failure::of)?, Goal::Vmlinux)?;
     phases.next("pack");
     let packed = tables.pack(&staged.vmlinux(), 0..0)?;
@@ -36,4 +39,29 @@ pub fn link(staged: &mut Staged<'_>, object: &mut Object<'_>, phases: &mut Phase
     staged.link(&object.write().map_err(Failure::of)?, Goal::BootImage)?;
     tables.check(&staged.vmlinux(), 0..0, &packed)?;
     Ok(tables.sizes(&packed))
+}
+
+/// The size of the text for which the kernel has a table of its own (`ORC_UNWIND_TABLE` of
+/// include/asm-generic/vmlinux.lds.h), 4 bytes for 256.
+const TEXT_SIZE: &str = "text_size = _etext - _stext;";
+
+/// Takes the tables out of an object that is to be linked there. The kernel looks up only the bytes that stand for states,
+/// which are at the start of its text, so that the linker script makes room for no others; the function tracer looks up
+/// its own code as well.
+///
+/// # Errors
+/// If the object has no tables, or the linker script cannot be changed.
+pub fn take(staged: &Staged<'_>, object: &mut Object<'_>) -> Result<Tables, Failure> {
+    let tables = Tables::take(object)?;
+    let build = staged.build();
+    if build.is_enabled("CONFIG_DYNAMIC_FTRACE") {
+        return Ok(tables);
+    }
+    let name = build.linker_script.strip_prefix(&build.dir).unwrap_or(&build.linker_script);
+    let path = staged.dir().join(name);
+    let failed = |error: std::io::Error| Failure::job(format!("{}: {error}", path.display()));
+    let script = fs::read_to_string(&path).map_err(failed)?;
+    let end = format!("text_size = {FIRST} + {} - _stext;", tables.states());
+    fs::write(&path, script.replacen(TEXT_SIZE, &end, 1)).map_err(failed)?;
+    Ok(tables)
 }

@@ -17,9 +17,13 @@ const UNITS: [Unit; 2] = [(source!("orc.c", "kernel/orc.c"), &[]), (source!("unw
 /// The function of the kernel that is wrapped.
 const WRAPPED: [&str; 1] = ["unwind_next_frame"];
 
-/// Whether a kernel has tables that can be packed.
-pub fn has_tables(build: &KernelBuild) -> bool {
-    build.machine == Machine::X86_64 && build.is_enabled("CONFIG_UNWINDER_ORC")
+/// Returns the reason why the tables of a kernel cannot be packed, if there is one. `freezes` is whether code freezes.
+pub fn obstacle(build: &KernelBuild, freezes: bool) -> Option<&'static str> {
+    if build.machine != Machine::X86_64 || !build.is_enabled("CONFIG_UNWINDER_ORC") {
+        return Some("the kernel has no ORC tables (CONFIG_UNWINDER_ORC of x86-64)");
+    }
+    (freezes && build.delays_objtool())
+        .then_some("code freezes, and the tables are made in the link, which has no frozen code")
 }
 
 /// Adds the runtime to a kernel's objects. `flags` are for the compiler.

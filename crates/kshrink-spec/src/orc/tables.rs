@@ -33,6 +33,9 @@ const ROOM: &str = ".rodata.kshrink.orc";
 /// The section of the bytes that stand for states: the start of the kernel's text, after its entry.
 const BYTES: &str = ".head.text";
 
+/// The first of these bytes.
+pub const FIRST: &str = "kshrink_unwind_states";
+
 /// The code that the function tracer copies. The kernel looks up its states for copies (`orc_ftrace_find`).
 const COPIED: [[&str; 2]; 2] =
     [["ftrace_caller", "ftrace_caller_end"], ["ftrace_regs_caller", "ftrace_regs_caller_end"]];
@@ -109,7 +112,7 @@ impl Tables {
 
         let copied: Vec<usize> = copied(object, &relocs)?;
         let bytes = add(object, BYTES, SHF_ALLOC | SHF_EXECINSTR, 1, vec![0xcc; states_of.len()]);
-        let symbol = define(object, "kshrink_unwind_states", Place::Section(bytes), 0)?;
+        let symbol = define(object, FIRST, Place::Section(bytes), 0)?;
         let here = relocs.iter().map(|reloc| (reloc.symbol, reloc.addend));
         let own = (0..states_of.len()).map(|number| ((symbol, number as i64), states_of[number]));
         let kept = copied.iter().map(|&i| ((relocs[i].symbol, relocs[i].addend), all[i]));
@@ -157,8 +160,13 @@ impl Tables {
         let mut packed = regions.into_iter().map(|range| region(&sorted, range));
         let regions = std::array::from_fn(|_| packed.next().unwrap_or_else(|| Ok(Region::default())));
         let [text, init, frozen] = regions;
-        let packed = pack(self.ends.len(), &[text?, init?, frozen?]);
+        let packed = pack(self.states(), &[text?, init?, frozen?]);
         packed.map_err(Failure::job)
+    }
+
+    /// Number of different states.
+    pub fn states(&self) -> usize {
+        self.ends.len()
     }
 
     /// Puts packed tables into the object.
@@ -182,7 +190,7 @@ impl Tables {
     /// Returns the sizes, given the packed tables.
     pub fn sizes(&self, packed: &[u8]) -> Sizes {
         let tables = self.numbers.len() * (STATE + 4);
-        Sizes { tables, packed: packed.len(), states: self.ends.len() }
+        Sizes { tables, packed: packed.len(), states: self.states() }
     }
 }
 

@@ -20,12 +20,17 @@ use tracing::info_span;
 /// Makefile, 6.1 to 7.3). The target `prepare` of the top directory is made by then.
 const NO_DESCENT: &str = "single-goals=prepare";
 
+/// All objects of a kernel, joined: what some builds check and link (scripts/Makefile.vmlinux_o).
+const WHOLE: &str = "vmlinux.o";
+
 /// A copy of a build directory in which the kernel is linked again; dropping this removes it.
 pub struct Staged<'b> {
     build: &'b KernelBuild,
     make: Make<'b>,
     objtool: Option<Objtool>,
     boot_image: PathBuf,
+    /// Whether objects take the place of `vmlinux.o`, which the build makes of `vmlinux.a`.
+    replaces_whole: bool,
     /// Whether a link has found all its inputs up to date.
     is_checked: bool,
 }
@@ -46,36 +51,54 @@ impl<'b> Staged<'b> {
         let make = Make::new(build, variables, copy)?;
         let boot_image = make.boot_image()?;
         let objtool = Objtool::of(build)?;
-        Ok(Staged { build, make, objtool, boot_image, is_checked: false })
+        Ok(Staged { build, make, objtool, boot_image, replaces_whole: false, is_checked: false })
     }
 
-    /// Adds the tables that the build's own tools add to every object. Returns the new object as a file, whose sections
-    /// and symbols begin with those of `object`; `None` if nothing is added. Prints what the tools say.
+    /// Adds the tables that the build's own tools add. Returns the new object as a file; `None` if nothing is added. If
+    /// the tools run for every object, sections and symbols begin with those of `object`, and what the tools say is
+    /// printed. If they run in the link, the new object takes the place of `vmlinux.o` in all further links; this happens
+    /// only if its tables are wanted.
     ///
     /// # Errors
     /// A failed job if a tool fails.
-    pub fn complete(&self, object: &mut Object<'_>) -> Result<Option<Vec<u8>>, Failure> {
-        let Some(objtool) = &self.objtool else { return Ok(None) };
-        let (bytes, messages) = objtool.add_tables(self.dir(), object)?;
-        for message in messages {
-            eprintln!("kshrink-spec: warning: {message}");
+    pub fn complete(
+        &mut self,
+        object: &mut Object<'_>,
+        wants_tables: bool,
+    ) -> Result<Option<Vec<u8>>, Failure> {
+        if let Some(objtool) = &self.objtool {
+            let (bytes, messages) = objtool.add_tables(self.dir(), object)?;
+            for message in messages {
+                eprintln!("kshrink-spec: warning: {message}");
+            }
+            return Ok(Some(bytes));
         }
-        Ok(Some(bytes))
+        if !wants_tables || !self.build.delays_objtool() {
+            return Ok(None);
+        }
+        self.replace_archive(&object.write().map_err(Failure::of)?)?;
+        self.make.make(&[WHOLE], &[], "making unwind tables")?;
+        self.replaces_whole = true;
+        Ok(Some(fs::read(self.dir().join(WHOLE))?))
     }
 
     /// Replaces all objects by one, and runs make. May be repeated with another object.
     pub fn link(&mut self, object: &[u8], goal: Goal) -> Result<(), Failure> {
         let _span = info_span!("link", ?goal, bytes = object.len()).entered();
-        let archive = self.replace_archive(object)?;
-        let before = fs::read(&archive)?;
+        let input = match self.replaces_whole {
+            true => self.replace_whole(object)?,
+            false => self.replace_archive(object)?,
+        };
+        let before = fs::read(&input)?;
         let targets = match goal {
             Goal::Vmlinux => vec!["vmlinux"],
             Goal::BootImage => vec!["vmlinux", image_target(&self.boot_image)],
         };
         let variables: &[&str] = if self.is_checked { &[NO_DESCENT] } else { &[] };
         self.make.make(&targets, variables, "relinking the kernel")?;
-        if fs::read(&archive)? != before {
-            return Err(self.make.stale("vmlinux.a"));
+        if fs::read(&input)? != before {
+            let name = input.file_name().map(|name| name.display().to_string());
+            return Err(self.make.stale(&name.unwrap_or_default()));
         }
         self.is_checked = true;
         Ok(())
@@ -92,6 +115,18 @@ impl<'b> Staged<'b> {
         command.current_dir(dir).arg("cDPrS").arg(&archive).arg("kshrink.o");
         run(&mut command, "making an archive of the rewritten object")?;
         Ok(archive)
+    }
+
+    /// Replaces `vmlinux.o` of the copy by the object.
+    fn replace_whole(&self, object: &[u8]) -> Result<PathBuf, Failure> {
+        let path = self.dir().join(WHOLE);
+        fs::write(&path, object)?;
+        Ok(path)
+    }
+
+    /// The build.
+    pub fn build(&self) -> &'b KernelBuild {
+        self.build
     }
 
     /// The copy.
