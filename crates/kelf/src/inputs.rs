@@ -177,7 +177,8 @@ impl InputFiles {
         self.wrap(names, false, true)
     }
 
-    /// Wraps these symbols like [`InputFiles::wrapping`], also in the object that defines `NAME`.
+    /// Wraps these symbols also in the object that defines `NAME`, and for those who import it: `__wrap_NAME` becomes
+    /// `NAME`, and the definition becomes `__real_NAME`.
     pub fn wrapping_everywhere(self, names: &[&str]) -> InputFiles {
         self.wrap(names, true, true)
     }

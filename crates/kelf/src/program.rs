@@ -192,16 +192,21 @@ impl<'a> Program<'a> {
 }
 
 /// Renames wrapped symbols: undefined ones, and weak definitions, which another object replaces. With
-/// [`Wrap::everywhere`], also separates a definition from the references in its own object.
+/// [`Wrap::everywhere`], the wrapper itself gets the name, which exports refer to as well, and the definition becomes
+/// `__real_NAME`.
 fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
     for wrap in wraps.iter().filter(|wrap| wrap.everywhere) {
-        let is_it = |symbol: &&mut Symbol<'_>| {
-            symbol.name == wrap.name && symbol.binding == STB_GLOBAL && !symbol.is_undefined()
+        let is_defined = |symbol: &&mut Symbol<'_>, name: &str| {
+            symbol.name == name && symbol.binding == STB_GLOBAL && !symbol.is_undefined()
         };
-        if let Some(symbol) = object.symbols.iter_mut().find(is_it) {
-            let reference = Symbol { name: &wrap.wrapper, binding: STB_GLOBAL, ..Symbol::null() };
+        if let Some(symbol) = object.symbols.iter_mut().find(|symbol| is_defined(symbol, &wrap.name)) {
+            let reference = Symbol { name: &wrap.name, binding: STB_GLOBAL, ..Symbol::null() };
             let definition = std::mem::replace(symbol, reference);
-            object.symbols.push(definition);
+            object.symbols.push(Symbol { name: &wrap.real, ..definition });
+        } else if let Some(symbol) =
+            object.symbols.iter_mut().find(|symbol| is_defined(symbol, &wrap.wrapper))
+        {
+            symbol.name = &wrap.name;
         }
     }
     let is_open = |symbol: &&mut Symbol<'_>| {
@@ -209,7 +214,7 @@ fn wrap<'a>(object: &mut Object<'a>, wraps: &'a [Wrap]) {
     };
     for symbol in object.symbols.iter_mut().filter(is_open) {
         let is_reference = symbol.is_undefined();
-        for wrap in wraps.iter().filter(|wrap| is_reference || wrap.weak) {
+        for wrap in wraps.iter().filter(|wrap| !wrap.everywhere && (is_reference || wrap.weak)) {
             if symbol.name == wrap.name {
                 symbol.name = &wrap.wrapper;
                 break;
