@@ -1,6 +1,6 @@
 //! Functions, tables and code of an object, counted from its symbols and relocations without the tools under test.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -113,4 +113,16 @@ fn target(elf: &Elf<'_>, bytes: &[u8], section: usize, reloc: &Reloc) -> Option<
     let in_place = || Some(u32::from_le_bytes(bytes.get(field..field + 4)?.try_into().ok()?).into());
     let addend = reloc.r_addend.or_else(in_place)?;
     Some((symbol.st_shndx, symbol.st_value.wrapping_add_signed(addend)))
+}
+
+/// Returns the functions of a linked file by address; of several at one address, the first one.
+pub fn functions(path: &Path) -> BTreeMap<u64, String> {
+    let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut functions = BTreeMap::new();
+    for symbol in elf.syms.iter().filter(|symbol| symbol.st_type() == STT_FUNC && !symbol.is_import()) {
+        let name = elf.strtab.get_at(symbol.st_name).unwrap_or_default();
+        functions.entry(symbol.st_value).or_insert_with(|| name.to_owned());
+    }
+    functions
 }

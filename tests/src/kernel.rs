@@ -205,6 +205,12 @@ impl KernelTest<'_> {
         self.of_programs("amd64", "smp", Some(kernel), machine)
     }
 
+    /// Backtraces, an oops, no memory, and a panic, on x86-64.
+    pub fn crash_on_x86_64(&mut self, kernel: &Kernel) -> Scenario {
+        let machine = &["--cpus", "2", "--memory", "128", "--cpu", "max"];
+        self.of_programs("amd64", "crash", Some(kernel), machine)
+    }
+
     /// Makes a scenario with programs of an architecture of Debian.
     fn of_programs(
         &mut self,

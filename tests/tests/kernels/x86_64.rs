@@ -1,5 +1,6 @@
 //! Kernels for x86-64.
 
+use kshrink_tests::elf::functions;
 use kshrink_tests::{Kernel, KernelTest, Run, Scenario, recipe, unwind_states};
 
 pub(super) fn busybox_plan() -> String {
@@ -26,6 +27,24 @@ fn stays_the_same(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenari
     test.passes(scenario, &same.kernel, &[]);
 }
 
+/// Boots a kernel without a program to run, and returns the functions of the backtrace that it prints, from the innermost
+/// one on. The frozen part of a function has the function's name.
+fn panic(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Vec<String> {
+    test.complains(scenario, kernel, &["--append", "rdinit=/none", "--timeout", "60"]);
+    let functions = functions(&kernel.vmlinux);
+    let console = test.console(kernel);
+    let trace = console.split_once("Call Trace:").and_then(|(_, trace)| trace.split_once("</TASK>"));
+    let (trace, _) = trace.unwrap_or_else(|| panic!("no backtrace:\n{console}"));
+    // Other addresses on the stack are marked.
+    let addresses =
+        trace.lines().filter_map(|line| u64::from_str_radix(line.trim().strip_prefix("0x")?, 16).ok());
+    let name = |address: u64| {
+        let (_, name) = functions.range(..address).next_back().expect("a function");
+        name.trim_end_matches(".frozen").to_owned()
+    };
+    addresses.map(name).collect()
+}
+
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
@@ -35,6 +54,17 @@ fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
         stays_the_same(test, &kernel, &scenario, 512);
         let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
         test.passes(&scenario, &small.kernel, &[]);
+        let options = ["--pack-segments", "--pack-unwind"];
+        let packed = test.rewritten(&kernel, "packed", &busybox_plan(), &options);
+        test.passes(&scenario, &packed.kernel, &[]);
+        assert!(
+            packed.cut("footprint") > 67.0,
+            "the footprint fell by only {:.2} %",
+            packed.cut("footprint")
+        );
+        let backtrace = panic(test, &scenario, &kernel);
+        assert!(backtrace.contains(&"kernel_init".to_owned()), "{backtrace:?}");
+        assert_eq!(panic(test, &scenario, &packed.kernel), backtrace);
     });
 }
 
@@ -52,10 +82,12 @@ fn the_64_bit_kernel_serves_with_everything_frozen() {
         let console = test.console(&frozen.kernel);
         assert!(console.contains("kshrink: frozen_text_pages"), "{console}");
         assert!(
-            frozen.cut("footprint") > 70.0,
+            frozen.cut("footprint") > 75.0,
             "the footprint fell by only {:.2} %",
             frozen.cut("footprint")
         );
+        let backtrace = panic(test, &scenario, &kernel);
+        assert_eq!(panic(test, &scenario, &frozen.kernel), backtrace);
     });
 }
 
@@ -69,5 +101,24 @@ fn the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks() {
         stays_the_same(test, &kernel, &scenario, 4096);
         let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
         test.passes(&scenario, &small.kernel, &[]);
+        // The function tracer needs states of copied code.
+        let packed = test.rewritten(&kernel, "packed", "", &["--passes", "none", "--pack-unwind"]);
+        test.passes(&scenario, &packed.kernel, &[]);
+        let scenario = test.crash_on_x86_64(&kernel);
+        let [before, after] = [&kernel, &packed.kernel].map(|kernel| {
+            test.complains(&scenario, kernel, &[]);
+            oops(&test.console(kernel))
+        });
+        assert!(before.iter().any(|frame| frame.starts_with("ksys_write+0x")), "{before:?}");
+        assert_eq!(before, after);
     });
+}
+
+/// The frames of the backtrace of an oops, each a function with the place in it.
+fn oops(console: &str) -> Vec<String> {
+    let trace = console.split_once("about oops").and_then(|(_, about)| about.split_once("Call Trace:"));
+    let trace = trace.and_then(|(_, trace)| trace.split_once("</TASK>"));
+    let (trace, _) = trace.unwrap_or_else(|| panic!("no backtrace:\n{console}"));
+    let frames = trace.lines().map(str::trim).filter(|line| line.contains("+0x") && !line.starts_with('?'));
+    frames.map(str::to_owned).collect()
 }

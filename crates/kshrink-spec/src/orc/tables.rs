@@ -24,9 +24,9 @@ const STATES: &str = ".orc_unwind";
 
 /// The size of a state in bytes (`struct orc_entry` of arch/x86/include/asm/orc_types.h).
 const STATE: usize = 6;
-/// The bits of the last two bytes of a state with the kind of the frame. Kind 0 also marks the end of a section, where
-/// the entry of a function at the same address takes precedence.
-const KIND: u16 = 0x700;
+/// The state of code that cannot be unwound. It also marks the end of a section, where the entry of a function at the same
+/// address takes precedence (`orc_sort_cmp` of scripts/sorttable.c).
+const UNDEFINED: [u8; STATE] = [0; STATE];
 
 /// The section of the packed tables, which the linker script places in read-only data.
 const ROOM: &str = ".rodata.kshrink.orc";
@@ -107,8 +107,7 @@ impl Tables {
             return Err(wrong("there are too many different states"));
         }
         let numbers: Vec<u16> = all.iter().map(|state| number_of[state]).collect();
-        let is_end = |state: &&[u8]| u16::from_le_bytes([state[4], state[5]]) & KIND == 0;
-        let ends = states_of.iter().map(is_end).collect();
+        let ends = states_of.iter().map(|state| **state == UNDEFINED).collect();
 
         let copied: Vec<usize> = copied(object, &relocs)?;
         let bytes = add(object, BYTES, SHF_ALLOC | SHF_EXECINSTR, 1, vec![0xcc; states_of.len()]);
