@@ -261,3 +261,100 @@ fn replace(section: &mut Section<'_>, data: Vec<u8>, relocs: Vec<Reloc>) {
     section.data = data.into();
     section.relocs = relocs;
 }
+
+#[cfg(test)]
+mod tests {
+    use kelf::Machine;
+
+    use super::*;
+    use crate::freeze::handmade::{self, of_section, section};
+
+    const CALL: [u8; STATE] = [8, 0, 0, 0, 5, 2];
+    const PUSHED: [u8; STATE] = [16, 0, 0, 0, 5, 2];
+
+    fn distance(number: u64, addend: i64) -> Reloc {
+        let class = RelocClass::Relative;
+        Reloc { offset: 4 * number, r_type: R_X86_64_PC32, class, width: 4, symbol: SymbolIndex(1), addend }
+    }
+
+    /// A function with a push and a pop.
+    fn object() -> Object<'static> {
+        let states = [CALL, PUSHED, CALL, UNDEFINED].concat();
+        let places = [0, 1, 9, 12].into_iter().zip(0..).map(|(addend, number)| distance(number, addend));
+        let mut object = handmade::object(
+            vec![
+                section(".text", SHF_EXECINSTR, 16, vec![0x90; 12], Vec::new()),
+                section(ADDRESSES, 0, 1, vec![0; 16], places.collect()),
+                section(STATES, 0, 1, states, Vec::new()),
+            ],
+            vec![of_section(1)],
+            &["_stext", "_etext", "_sinittext", "_einittext", FIRST, "kshrink_unwind_tables"],
+        );
+        object.machine = Machine::X86_64;
+        object
+    }
+
+    #[test]
+    fn small_tables_are_left() {
+        let mut object = object();
+        let tables = Tables::take(&mut object).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        // The most frequent state has number 0.
+        assert_eq!((tables.states(), &tables.numbers[..]), (3, &[0, 2, 0, 1][..]));
+        assert_eq!(tables.ends, [false, true, false]);
+        let named =
+            |name: &str| object.symbols.iter().find(|symbol| symbol.name == name).expect("the symbol");
+        let Place::Section(bytes) = named(FIRST).place else { panic!("the bytes have no place") };
+        assert_eq!((object.section(bytes).name, &*object.section(bytes).data), (BYTES, &[0xcc; 3][..]));
+        let states = object.sections.iter().find(|section| section.name == STATES).expect("states");
+        assert_eq!(&*states.data, &[CALL, UNDEFINED, PUSHED].concat()[..]);
+        let addresses = object.sections.iter().find(|section| section.name == ADDRESSES).expect("addresses");
+        let targets: Vec<(&str, i64)> =
+            addresses.relocs.iter().map(|reloc| (object.symbol(reloc.symbol).name, reloc.addend)).collect();
+        assert_eq!(targets, [(FIRST, 0), (FIRST, 1), (FIRST, 2)]);
+        let words = object.sections.iter().find(|section| section.name == Purpose::Unwinding.section());
+        assert_eq!(words.expect("words").relocs.len(), 4 + 4);
+    }
+
+    #[test]
+    fn code_that_the_tracer_copies_keeps_its_entries() {
+        let mut object = object();
+        let mut label = |name: &'static str, value: u64| {
+            let place = Place::Section(SectionIndex(1));
+            object.symbols.push(kelf::Symbol { name, value, place, ..kelf::Symbol::null() });
+        };
+        label("ftrace_caller", 1);
+        label("ftrace_caller_end", 9);
+        Tables::take(&mut object).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        let addresses = object.sections.iter().find(|section| section.name == ADDRESSES).expect("addresses");
+        let kept = addresses.relocs.last().expect("entries");
+        assert_eq!((addresses.relocs.len(), kept.symbol, kept.addend), (4, SymbolIndex(1), 1));
+    }
+
+    #[test]
+    fn other_tables_are_refused() {
+        let refuses = |change: &dyn Fn(&mut Object<'static>), expected: &str| {
+            let mut object = object();
+            change(&mut object);
+            let message = Tables::take(&mut object).err().expect("a refusal").message().to_owned();
+            assert!(message.contains(expected), "{message}");
+        };
+        refuses(&|object| object.sections[2].name = ".orc", "expected one section of each name");
+        refuses(&|object| object.sections[2].relocs.truncate(3), "expected one distance of 4 bytes");
+        refuses(&|object| object.symbols.retain(|symbol| symbol.name != FIRST), "does not refer to");
+        refuses(&|object| object.symbols.retain(|symbol| symbol.name != "_etext"), "bounds of text");
+    }
+
+    #[test]
+    fn the_entry_before_a_region_counts() {
+        let sorted = [(90, true, 1), (100, false, 0), (100, true, 2), (110, true, 3)];
+        let of = |entries: &[(u32, u16)], size| {
+            let entries: Vec<Entry> =
+                entries.iter().map(|&(distance, state)| Entry { distance, state }).collect();
+            Region::new(&entries, size).unwrap()
+        };
+        assert_eq!(region(&sorted, 95..120).unwrap(), of(&[(0, 1), (5, 2), (15, 3)], 25));
+        assert_eq!(region(&sorted, 100..110).unwrap(), of(&[(0, 2)], 10));
+        assert_eq!(region(&sorted, 80..95).unwrap(), of(&[(0, 1)], 15));
+        assert_eq!(region(&sorted, 0..0).unwrap(), Region::default());
+    }
+}
