@@ -232,3 +232,52 @@ fn variables_up_to_the_head_of_a_list_stay_together() {
     // Read-only data holds no list head.
     assert_ne!(node("constant"), node("other_constant"));
 }
+
+/// The assembler resolves a jump within a section, so that no relocation names the function.
+#[test]
+fn jumps_of_the_definer_lead_to_the_wrapper() {
+    let dir = Dir::new();
+    let files = kelf::InputFiles::of_objects(&[assembled(
+        &dir,
+        "
+        .globl  step
+        .type   step, @function
+step:   decl    %eax
+        jne     step
+        ret
+        .size   step, . - step
+        .globl  start
+        .type   start, @function
+start:  incl    %eax
+        jmp     step
+        .size   start, . - start",
+    )]);
+    let wrapper = dir.path("wrapper.o");
+    let source = "
+        .globl  __wrap_step
+        .type   __wrap_step, @function
+__wrap_step:
+        incl    %eax
+        jmp     __real_step
+        .size   __wrap_step, . - __wrap_step
+        .file   \"wrapper.c\"\n";
+    kshrink_tests::Run::new("as").args(["--32", "-o"]).arg(&wrapper).arg("-").stdin(source).succeed();
+    let wrapper = ("wrapper.o".to_owned(), std::fs::read(&wrapper).unwrap());
+    let files = files.unwrap().with_objects([wrapper]).wrapping_everywhere(&["step"]);
+    let program = kelf::Program::link(&files).unwrap();
+    let graph = kcfg::lift::Lifter::of_objects(&program, &[]).unwrap().fine_graph().unwrap();
+    let view = View::of(&graph);
+    let end = |function: &str| {
+        let first = view.blocks(function)[0];
+        let kcfg::graph::Terminator::Jump(to) = &graph.block(first).unwrap().end else {
+            panic!("{function}")
+        };
+        graph.resolve_node(to.target)
+    };
+    let [wrapper, definition] = ["step", "__real_step"].map(|name| Some(view.symbol(name).0));
+    assert_eq!([end("start"), end("step")], [wrapper, definition]);
+    let loops = &graph.block(definition.unwrap()).unwrap().end;
+    assert!(
+        matches!(loops, kcfg::graph::Terminator::Branch { taken, .. } if graph.resolve_node(taken.target) == definition)
+    );
+}

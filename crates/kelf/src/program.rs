@@ -33,6 +33,9 @@ pub struct Program<'a> {
     pub objects: Vec<Input<'a>>,
     /// Objects that the final link adds itself; they are not rewritten.
     pub beside: Vec<Object<'a>>,
+    /// The functions that are wrapped also in the object that defines them: the name, which is the wrapper's, and the
+    /// definition's.
+    pub wrapped: Vec<(&'a str, &'a str)>,
     globals: IndexMap<&'a str, Global, FxBuildHasher>,
 }
 
@@ -121,7 +124,9 @@ impl<'a> Program<'a> {
             return Err(Error::NoInputs);
         }
         let Link { resolver, objects, beside } = link;
-        Ok(Program { machine, objects, beside, globals: resolver.globals })
+        let wraps = files.wraps.iter().filter(|wrap| wrap.everywhere);
+        let wrapped = wraps.map(|wrap| (&*wrap.name, &*wrap.real)).collect();
+        Ok(Program { machine, objects, beside, wrapped, globals: resolver.globals })
     }
 
     /// Resolves symbol `symbol` of object `object`.

@@ -28,6 +28,7 @@ mod sites;
 mod switches;
 mod tags;
 mod variables;
+mod wraps;
 
 use std::path::Path;
 
@@ -152,6 +153,7 @@ impl<'p> Lifter<'p> {
             }
             let whole = pointers::into_functions(&lifted.graph);
             if whole.is_empty() {
+                wraps::redirect(&mut lifted.graph, self.program);
                 self.roots.add_to(&mut lifted.graph)?;
                 lifted.graph.attributes.clone_from(&self.attributes);
                 for part in &self.kept {
