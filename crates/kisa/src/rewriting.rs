@@ -136,7 +136,7 @@ pub trait Rewritable: Isa {
 
     /// Whether an instruction can be moved: it does the same at another address once its
     /// direct target is encoded again, and [`crate::Insn`] describes its control flow completely. False for branches
-    /// that compilers do not emit (loop instructions, transactions, branches with prefixes).
+    /// that compilers do not emit (loop instructions, transactions, branches with most prefixes).
     fn can_move(&self, inst: &Inst<'_>) -> bool;
 
     /// Returns the nearby place that an instruction reads, or whose address it computes, by

@@ -66,6 +66,8 @@ impl Writer<'_> {
         let mut staged = Staged::copy(build, self.make, out)?;
         if self.input.packs_segments() {
             segments::edit_script(build, staged.dir())?;
+            let filled = segments::fill(&mut object, build);
+            tracing::info!("{filled} bytes of text fill the large page of entry text");
         }
         let link = || self.link(&mut staged, &mut object, &mut phases);
         // A link mostly uses one processor.

@@ -83,8 +83,7 @@ impl KernelMemory {
             if is_code {
                 for fill in fills(file.content(index)?) {
                     let at = header.sh_addr.saturating_add(fill.start as u64);
-                    let fill = at..at.saturating_add(fill.len() as u64);
-                    if !overlaps_any(&named, &fill) {
+                    if let Some(fill) = unnamed(&named, at..at.saturating_add(fill.len() as u64)) {
                         padding = padding.saturating_add(kept(&segments.load_range(fill)));
                     }
                 }
@@ -136,9 +135,15 @@ fn named(symbols: &[(Sym, &str)]) -> Vec<Range<u64>> {
     named
 }
 
-fn overlaps_any(named: &[Range<u64>], range: &Range<u64>) -> bool {
-    let behind = named.partition_point(|symbol| symbol.start < range.end);
-    named[..behind].iter().any(|symbol| symbol.end > range.start)
+/// Returns a range without the symbols that reach into it at its begin and its end: the last instruction of a function
+/// may be the byte that fills the place after it. `None` if a symbol is inside of the rest, or less than a page remains.
+fn unnamed(named: &[Range<u64>], range: Range<u64>) -> Option<Range<u64>> {
+    let after = named.partition_point(|symbol| symbol.start <= range.start);
+    let start = named[..after].iter().map(|symbol| symbol.end).fold(range.start, u64::max);
+    let end = named[after..].first().map_or(range.end, |symbol| range.end.min(symbol.start));
+    let rest_is_named =
+        named[after..].iter().any(|symbol| symbol.start < range.end && symbol.end < range.end);
+    (!rest_is_named && end.checked_sub(start)? >= PAGE).then_some(start..end)
 }
 
 /// Returns the runs of one byte of at least a page.
@@ -173,6 +178,16 @@ mod tests {
         assert_eq!(inward(0x1001..0x3fff), 0x2000..0x3000);
         let empty = inward(0x1001..0x1fff);
         assert_eq!(overlap(&empty, &(0..u64::MAX)), 0);
+    }
+
+    #[test]
+    fn fills_end_at_symbols() {
+        let named = [0x1000..0x1041, 0x1040..0x1048, 0x5000..0x5008];
+        assert_eq!(unnamed(&named, 0x1047..0x5000), Some(0x1048..0x5000));
+        assert_eq!(unnamed(&named, 0x1048..0x5001), Some(0x1048..0x5000));
+        assert_eq!(unnamed(&named, 0x1047..0x6000), None);
+        assert_eq!(unnamed(&named, 0x1047..0x2000), None);
+        assert_eq!(unnamed(&named, 0x6000..0x7000), Some(0x6000..0x7000));
     }
 
     #[test]

@@ -1,11 +1,28 @@
 //! Kernels for x86-64.
 
+use std::collections::BTreeSet;
+
 use kshrink_tests::elf::functions;
 use kshrink_tests::{Kernel, KernelTest, Run, Scenario, recipe, unwind_states};
 
 pub(super) fn busybox_plan() -> String {
     let busybox = recipe("package.sh", &["busybox-static", "amd64"]).join("bin/busybox");
     Run::kshrink("syscall-scan").arg(busybox).succeed().text()
+}
+
+/// Checks that at most a hundredth of a kernel's code is opaque.
+fn is_mostly_lifted(kernel: &Kernel) {
+    let summary = Run::kshrink("kcfg").args(["--summary", "--json"]).arg(&kernel.vmlinux).succeed().text();
+    let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+    let bytes = |key: &str| summary[key].as_u64().unwrap_or_else(|| panic!("no {key} in {summary}"));
+    let (opaque, lifted) = (bytes("code_chunk_bytes"), bytes("block_bytes"));
+    assert!(opaque * 100 <= opaque + lifted, "{opaque} bytes of code are opaque beside {lifted}");
+}
+
+/// Returns the functions before which the kernel may write: objtool names their room `__pfx_NAME`.
+fn functions_with_room(kernel: &Kernel) -> BTreeSet<String> {
+    let names = Run::new("nm").arg("--format=just-symbols").arg(&kernel.vmlinux).succeed().text();
+    names.lines().filter_map(|name| name.strip_prefix("__pfx_")).map(str::to_owned).collect()
 }
 
 /// Rewrites a kernel without a pass, and checks that its sections have their sizes, that every function is unwound as
@@ -51,6 +68,7 @@ fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
     KernelTest::check("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", |test| {
         let kernel = test.kernel("web-x86_64");
         let scenario = test.web_on_x86_64();
+        is_mostly_lifted(&kernel);
         stays_the_same(test, &kernel, &scenario, 512);
         let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
         test.passes(&scenario, &small.kernel, &[]);
@@ -98,9 +116,18 @@ fn the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks() {
     KernelTest::check("the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks", |test| {
         let kernel = test.kernel("websmp-x86_64");
         let scenario = test.smp_on_x86_64(&kernel);
+        is_mostly_lifted(&kernel);
         stays_the_same(test, &kernel, &scenario, 4096);
-        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &["--pack-segments"]);
         test.passes(&scenario, &small.kernel, &[]);
+        // Text fills the large page of entry text, and each function keeps its room for call thunks.
+        assert!(small.size("after", "text") + (2 << 20) <= small.size("before", "text"));
+        let (before, after) = (functions_with_room(&kernel), functions_with_room(&small.kernel));
+        assert!(before.len() > 10_000, "only {} functions", before.len());
+        let names = Run::new("nm").arg("--format=just-symbols").arg(&small.kernel.vmlinux).succeed().text();
+        let lost: Vec<&str> =
+            names.lines().filter(|name| before.contains(*name) && !after.contains(*name)).collect();
+        assert!(lost.is_empty(), "without room: {lost:?}");
         // The function tracer needs states of copied code.
         let packed = test.rewritten(&kernel, "packed", "", &["--passes", "none", "--pack-unwind"]);
         test.passes(&scenario, &packed.kernel, &[]);

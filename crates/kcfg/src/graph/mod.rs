@@ -48,6 +48,9 @@ pub(crate) use successors::Predecessors;
 pub use successors::for_each_successor;
 pub use verify::Broken;
 
+/// Minimum number of single-byte `nop`s before a function that are more than padding.
+const LEAST_ROOM: usize = 2;
+
 /// A program as one graph. Lifting builds it. Passes change it through an [`Editor`], and through
 /// [`Graph::remove`] and [`Graph::retain_roots`], which redirect nothing.
 #[derive(Clone)]
@@ -160,6 +163,21 @@ impl Graph {
     /// Iterates over the numbers of all nodes.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<> {
         self.nodes.keys()
+    }
+
+    /// Returns the `nop`s directly before a function that the program may write over (`-fpatchable-function-entry`;
+    /// call thunks of the kernel, arch/x86/kernel/callthunks.c). The compiler emits these as single bytes, the assembler
+    /// aligns with long ones.
+    pub fn room_before(&self, id: NodeId) -> &[u8] {
+        let padding = &self.node(id).padding;
+        let padding = &self.bytes[padding.start as usize..padding.end as usize];
+        if padding.is_empty() || self.isa().unit(self.encoding(id)) > 1 {
+            return &[];
+        }
+        let mut nop = Vec::new();
+        self.isa().encode_nops(self.encoding(id), 1, &mut nop);
+        let count = padding.iter().rev().take_while(|&&byte| nop == [byte]).count();
+        if count < LEAST_ROOM { &[] } else { &padding[padding.len() - count..] }
     }
 
     /// Returns the size in bytes in the input, including the final branch of a block and any padding after it; 0 for

@@ -1,55 +1,65 @@
-//! The successors of blocks, and the only predecessors of nodes.
+//! The successors and the predecessors of blocks.
 
-use typed_index_collections::ti_vec;
+use super::{Graph, Role, SymbolPlace, Terminator};
+use crate::index::{NodeId, NodeSet};
 
-use super::{Graph, SymbolPlace, Terminator};
-use crate::index::{NodeId, NodeMap};
-
-/// The unique predecessor of each node, if exactly one other node refers or branches to it.
+/// The live blocks whose terminators lead to each block.
 pub(crate) struct Predecessors {
-    only: NodeMap<Incoming>,
-}
-
-#[derive(Clone, Copy)]
-enum Incoming {
-    None,
-    One(NodeId),
-    Many,
+    /// Start of the predecessors of each node in `blocks`, and the end of the last.
+    starts: Vec<u32>,
+    blocks: Vec<NodeId>,
+    /// Nodes with unknown predecessors, because a reference or a symbol names their first byte.
+    named: NodeSet,
 }
 
 impl Predecessors {
     pub(crate) fn of(graph: &Graph) -> Predecessors {
-        let mut only = ti_vec![Incoming::None; graph.nodes.len()];
-        let mut add = |from: NodeId, to: NodeId| {
-            only[to] = match only[to] {
-                Incoming::None => Incoming::One(from),
-                _ => Incoming::Many,
-            };
-        };
-        for node in graph.node_ids() {
+        let mut named = NodeSet::with_capacity(graph.nodes.len());
+        let mut starts = vec![0u32; graph.nodes.len() + 1];
+        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
             if let Some(block) = graph.block(node) {
-                for_each_successor(graph, &block.end, |to| add(node, to));
+                for_each_successor(graph, &block.end, |to| starts[to.get()] += 1);
             }
-            for reference in graph.refs_of(node) {
-                if let Some(to) = graph.resolve_node(reference.target) {
-                    add(node, to);
-                }
-            }
+            let others =
+                graph.refs_of(node).iter().filter(|reference| !matches!(reference.role, Role::Slot(_)));
+            named.extend(others.filter_map(|reference| graph.resolve_node(reference.target)));
         }
         // A symbol may be referenced from anywhere.
         for symbol in &graph.symbols {
             if let SymbolPlace::Node(node, 0) = symbol.place {
-                only[node] = Incoming::Many;
+                named.insert(node);
             }
         }
-        Predecessors { only }
+        // First the end of each list, which filling it from behind turns into its start.
+        let mut sum = 0;
+        for start in &mut starts {
+            sum += *start;
+            *start = sum;
+        }
+        let mut blocks = vec![NodeId(0); sum as usize];
+        for node in graph.node_ids().filter(|&node| graph.node(node).live) {
+            if let Some(block) = graph.block(node) {
+                for_each_successor(graph, &block.end, |to| {
+                    starts[to.get()] -= 1;
+                    blocks[starts[to.get()] as usize] = node;
+                });
+            }
+        }
+        Predecessors { starts, blocks, named }
     }
 
-    /// Returns the only predecessor of a node; `None` if there may be others.
+    /// Returns all predecessors of a block, one several times if several of its edges lead there; `None` if it may have
+    /// others, or has none.
+    pub(crate) fn all(&self, node: NodeId) -> Option<&[NodeId]> {
+        let range = self.starts[node.get()] as usize..self.starts[node.get() + 1] as usize;
+        (!range.is_empty() && !self.named.contains(node)).then(|| &self.blocks[range])
+    }
+
+    /// Returns the predecessor of a block with one edge to it; `None` if there may be others.
     pub(crate) fn only(&self, node: NodeId) -> Option<NodeId> {
-        match self.only[node] {
-            Incoming::One(from) => Some(from),
-            Incoming::None | Incoming::Many => None,
+        match self.all(node)? {
+            &[from] => Some(from),
+            _ => None,
         }
     }
 }

@@ -293,7 +293,8 @@ impl<'p> SectionNodes<'_, '_, 'p> {
                 continue;
             }
             let static_jump = region.is_some_and(|region| region.static_jump);
-            self.block(span, function, start..end, placed, region.is_some() && !static_jump, fatal_traps);
+            let patched = region.is_some() && !static_jump || self.keeps_its_bytes(&placed);
+            self.block(span, function, start..end, placed, patched, fatal_traps);
             self.glue_last(&mut glued);
             if code.fixed_tables.binary_search(&placed.offset).is_ok() {
                 // The next instruction, and the table.
@@ -325,6 +326,14 @@ impl<'p> SectionNodes<'_, '_, 'p> {
             self.lifted.graph.functions.push(Function { name, encoding, blocks, is_outlined: span.outlined });
             self.finish_span(code, index);
         }
+    }
+
+    /// Whether a jump has no encoding of this length without a prefix. On x86, the prefix makes room for another jump,
+    /// which the kernel patches in (`patch_retpoline`, arch/x86/kernel/alternative.c).
+    fn keeps_its_bytes(&self, placed: &PlacedInsn) -> bool {
+        let Flow::Direct { branch, .. } = placed.insn.flow else { return false };
+        let forms = self.lifted.graph.isa().branch_forms(branch);
+        branch.kind == BranchKind::Jump && forms.iter().all(|form| form.len != placed.insn.len)
     }
 
     fn block(

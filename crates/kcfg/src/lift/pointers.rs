@@ -14,9 +14,10 @@ the wrong function.)
 
 use fixedbitset::FixedBitSet;
 use kelf::RelocClass;
+use kisa::Flow;
 use rustc_hash::FxHashSet;
 
-use crate::graph::{Dest, Graph, Life, NodeKind, Target, Terminator};
+use crate::graph::{Dest, Graph, Life, NodeKind, Ref, Target, Terminator};
 use crate::index::{FunctionId, NodeId, SectionId};
 use crate::special::is_retpoline;
 
@@ -61,7 +62,10 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
                 continue;
             };
             let entry = graph.function(block.function).entry();
-            if Some(block.function) != function && (to != entry || reference.addend != 0) {
+            if Some(block.function) != function
+                && (to != entry || reference.addend != 0)
+                && !(code && is_branch(graph, node, reference))
+            {
                 let table = !code && has_computed_jump(graph, block.function);
                 let section = Pointed::Section(graph.node(to).section);
                 found.insert(if table { Pointed::Function(entry) } else { section });
@@ -69,6 +73,16 @@ pub(super) fn into_functions(graph: &Graph) -> FxHashSet<Pointed> {
         }
     }
     found
+}
+
+/// Whether a reference of a node of instructions is the field of a direct branch.
+fn is_branch(graph: &Graph, node: NodeId, reference: &Ref) -> bool {
+    graph.decode(node).map_while(|inst| inst).any(|inst| match inst.insn.flow {
+        Flow::Direct { field_offset, .. } => {
+            inst.at.address + u64::from(field_offset) == u64::from(reference.offset)
+        }
+        _ => false,
+    })
 }
 
 /// Whether a function has a computed jump without a resolved jump table.

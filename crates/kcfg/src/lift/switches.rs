@@ -34,7 +34,7 @@ pub(super) fn resolve(graph: &mut Graph) {
             continue;
         }
         let Some(index) = graph.table_index(node) else { continue };
-        let table = bounds::upper_bound(graph, &predecessors, node, usize::MAX, index)
+        let table = bounds::index_bound(graph, &predecessors, node, index)
             .and_then(|bound| find_table(graph, node, bound));
         if let Some(table) = table {
             attach(graph, node, table);

@@ -113,7 +113,7 @@ fn alignment(graph: &Graph, node: NodeId) -> u32 {
 }
 
 /// Assigns an offset to each node; returns the size of the section. As assembled, nodes keep the padding of the input
-/// between them; else only the padding for their alignment.
+/// between them; else only the padding for their alignment, and room that the program may write over.
 fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets: &mut NodeMap<u32>) -> u32 {
     let mut at = 0u32;
     for i in 0..nodes.len() {
@@ -122,6 +122,9 @@ fn assign_offsets(graph: &Graph, nodes: &mut [PlacedNode], relax: Relax, offsets
             at += node.padding.len() as u32;
         }
         if i == 0 || !is_glued(graph, &nodes[i - 1], &nodes[i]) {
+            if relax == Relax::Shortest {
+                at += graph.room_before(nodes[i].node).len() as u32;
+            }
             // Nodes that are glued to it move with it, by a multiple of the largest alignment.
             let behind = nodes[i..].windows(2).take_while(|pair| is_glued(graph, &pair[0], &pair[1]));
             let align = behind

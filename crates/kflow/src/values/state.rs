@@ -58,6 +58,11 @@ impl State {
         self.ranges.of(self.register(reg), names)
     }
 
+    /// Records the possible numbers in a register. Returns whether that is possible.
+    pub fn limit(&mut self, reg: Reg, span: Span, names: &Names) -> bool {
+        self.register(reg).single().is_none_or(|term| self.ranges.limit(term, span, names))
+    }
+
     /// Returns the number in a register, if it is known.
     pub fn number(&self, reg: Reg, names: &Names) -> Option<u64> {
         let Span { low, high, .. } = self.range(reg, names);

@@ -158,10 +158,18 @@ pub(super) fn can_move(instruction: &Instruction) -> bool {
         FlowControl::ConditionalBranch => {
             instruction.condition_code() != ConditionCode::None && matches!(instruction.len(), 2 | 6)
         }
-        FlowControl::UnconditionalBranch if is_near(instruction) => matches!(instruction.len(), 2 | 5),
-        FlowControl::Call if is_near(instruction) => instruction.len() == 5,
+        FlowControl::UnconditionalBranch if is_near(instruction) => {
+            matches!(instruction.len(), 2 | 5) || is_padded(instruction)
+        }
+        FlowControl::Call if is_near(instruction) => instruction.len() == 5 || is_padded(instruction),
         _ => true,
     }
+}
+
+/// Whether a jump or call has the prefix that makes room for an indirect one, without another effect (GCC's
+/// `-mindirect-branch-cs-prefix`).
+fn is_padded(instruction: &Instruction) -> bool {
+    instruction.len() == 6 && instruction.segment_prefix() == Register::CS
 }
 
 /// See [`crate::Rewritable::is_constant`].

@@ -62,6 +62,9 @@ impl Pass for Icf {
             let stays =
                 *class.iter().min_by_key(|&&member| rank(graph, member)).expect("a class has members");
             for &folded in class.iter().filter(|&&member| member.function != stays.function) {
+                if room(graph, folded) > room(graph, stays) {
+                    continue;
+                }
                 let jumps = folded.is_address_taken;
                 let ran = || folded.blocks.iter().any(|&block| ran.may_have(block));
                 // A jump in place of a patch site would be patched.
@@ -108,9 +111,15 @@ impl Pass for Icf {
     }
 }
 
-/// Chooses the representative: prefer persistent, then address-taken, then best aligned.
-fn rank(graph: &Graph, member: &Candidate) -> (bool, bool, Reverse<u32>) {
-    (member.is_init, !member.is_address_taken, Reverse(graph.node(member.entry()).align))
+/// Chooses the representative: prefer persistent, then most room before it, then address-taken, then best aligned.
+fn rank(graph: &Graph, member: &Candidate) -> (bool, Reverse<usize>, bool, Reverse<u32>) {
+    let align = Reverse(graph.node(member.entry()).align);
+    (member.is_init, Reverse(room(graph, member)), !member.is_address_taken, align)
+}
+
+/// Returns the bytes before a function that the program may write over.
+fn room(graph: &Graph, member: &Candidate) -> usize {
+    graph.room_before(member.entry()).len()
 }
 
 /// A function that is replaced by an identical one.

@@ -162,13 +162,13 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
     if let Some(&number) = isa.convention().arguments.get(1) {
         state.set_register(number, ValueSet::number(nr.into()));
     }
-    let mut walker = Walker { isa, shared, names, state, history: Vec::new() };
+    let traced = after_landing_pad(graph, entry);
+    let mut walker = Walker { isa, shared, traced, names, state, history: Vec::new() };
     let mut walk = Walk { steps: Vec::new(), leaf: Leaf::Block(entry), state: Vec::new() };
     let mut seen: FxHashSet<NodeId> = FxHashSet::default();
     while let Some(node) = walk.leaf.block().filter(|&node| seen.insert(node)) {
         let before = walker.history.clone();
-        let next = walker.block(graph, node, node == entry);
-        match next {
+        match walker.block(graph, node) {
             Some((successor, to)) => {
                 walk.steps.push(Step { edge: Edge { from: node, successor }, state: walker.history.clone() });
                 walk.leaf = to;
@@ -183,9 +183,19 @@ fn walk(graph: &Graph, shared: &FxHashSet<TableId>, entry: NodeId, nr: u32) -> W
     walk
 }
 
+/// Returns the block with the first instruction of a function that has an effect.
+fn after_landing_pad(graph: &Graph, entry: NodeId) -> NodeId {
+    match graph.block(entry).map(|block| &block.end) {
+        Some(&Terminator::FallThrough(next)) if graph.effects(entry).iter().all(Vec::is_empty) => next,
+        _ => entry,
+    }
+}
+
 struct Walker<'i> {
     isa: &'i dyn Rewritable,
     shared: &'i FxHashSet<TableId>,
+    /// The block that the function tracer may have patched.
+    traced: NodeId,
     names: Names,
     state: State,
     history: History,
@@ -193,11 +203,11 @@ struct Walker<'i> {
 
 impl Walker<'_> {
     /// Interprets a block; `None` if it is a leaf.
-    fn block(&mut self, graph: &Graph, node: NodeId, entry: bool) -> Option<(Successor, Leaf)> {
+    fn block(&mut self, graph: &Graph, node: NodeId) -> Option<(Successor, Leaf)> {
         let block = graph.block(node)?;
         if let Terminator::Patched { next } = block.end {
-            // The call of the function tracer at the entry preserves all registers.
-            return next.filter(|_| entry).map(|next| (Successor::Only, Leaf::Block(next)));
+            // The call of the function tracer preserves all registers.
+            return next.filter(|_| node == self.traced).map(|next| (Successor::Only, Leaf::Block(next)));
         }
         for (number, instruction) in graph.instructions(node)?.iter().enumerate() {
             self.instruction(instruction, Site { block: node.0, number: number as u32 });

@@ -48,6 +48,18 @@ impl Pass for Syscalls {
         let mut report = PassReport::new(self.name());
         for dispatchers in dispatchers(graph.machine()) {
             let all = || format!("every system call of {}", dispatchers.abi);
+            let known = || dispatchers.function.iter().chain(dispatchers.tables);
+            if !known().any(|name| defined(graph, name).is_some()) {
+                // The other programs of a machine are optional (`CONFIG_IA32_EMULATION`).
+                if dispatchers.abi == graph.machine().target().programs.abi {
+                    let names: Vec<&str> = known().copied().collect();
+                    report.keep(
+                        all(),
+                        format!("the kernel has none of its known dispatchers: {}", names.join(", ")),
+                    );
+                }
+                continue;
+            }
             let calls = match all_calls(plan, dispatchers.abi, options) {
                 Ok(calls) => calls,
                 Err(why) => {
@@ -57,15 +69,6 @@ impl Pass for Syscalls {
             };
             let mut used: FxHashSet<u32> = calls.calls.iter().map(|call| call.nr).collect();
             used.extend(implicit_calls(dispatchers.abi).iter().map(|call| call.nr));
-            let known = || dispatchers.function.iter().chain(dispatchers.tables);
-            if !known().any(|name| defined(graph, name).is_some()) {
-                let names: Vec<&str> = known().copied().collect();
-                report.keep(
-                    all(),
-                    format!("the kernel has none of its known dispatchers: {}", names.join(", ")),
-                );
-                continue;
-            }
             redirect_switch(graph, dispatchers, &used, &mut report);
             for name in dispatchers.tables {
                 redirect_table(graph, name, dispatchers.indirect, &used, &mut report);

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use kcli::Failure;
-use kelf::{InputFiles, KernelBuild, Machine};
+use kelf::{InputFiles, KernelBuild, Machine, Object};
 
 /// What packing would do to a kernel.
 pub struct Packing {
@@ -50,6 +50,15 @@ impl Packing {
 /// Those of [`kbuild::KernelCompiler`].
 pub fn join(files: InputFiles, build: &KernelBuild, flags: &[&str]) -> Result<InputFiles, Failure> {
     arm::join(files, build, flags)
+}
+
+/// Gives sections of text names by which the changed linker script fills memory that must keep its alignment. Returns
+/// their bytes.
+pub fn fill(object: &mut Object<'_>, build: &KernelBuild) -> u64 {
+    match build.machine {
+        Machine::X86_64 => x86_64::fill(object, build),
+        _ => 0,
+    }
 }
 
 /// Changes the linker script in the copy of a build directory. It is newer than its sources then, so make does not

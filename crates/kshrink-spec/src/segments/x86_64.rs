@@ -3,11 +3,17 @@
 //!
 //! The linker script aligns the begin and the end of both to 2 MiB (arch/x86/kernel/vmlinux.lds.S), up to four times
 //! that size in all. The alignment before and after read-only data stays: the kernel frees these gaps
-//! (`mark_rodata_ro`), and maps text by large pages.
+//! (`mark_rodata_ro`), and maps text by large pages. Where mitigations need the alignment of entry text, other text fills
+//! the 2 MiB ([`entries`]).
+
+mod entries;
+
+pub(super) use entries::fill;
 
 use kelf::KernelBuild;
 
 use super::Packing;
+use entries::with_fillers;
 
 /// The alignment in the script.
 const LARGE_PAGE: &str = ". = ALIGN((1 << 21));";
@@ -51,6 +57,11 @@ const PARTS: [Part; 2] = [
 ];
 
 impl Part {
+    /// Whether it is the text of entries.
+    fn is_entries(&self) -> bool {
+        self.symbols == PARTS[0].symbols
+    }
+
     /// Returns the option of a build that needs the alignment, and the reason.
     fn obstacle(&self, build: &KernelBuild) -> Option<(&'static str, &'static str)> {
         self.needed.iter().find(|(option, _)| build.is_enabled(option)).copied()
@@ -61,16 +72,22 @@ impl Part {
 pub(super) fn packing(build: &KernelBuild) -> Packing {
     let kept = PARTS.iter().filter_map(|part| {
         let (option, why) = part.obstacle(build)?;
-        Some(format!("{} keeps its alignment to 2 MiB for {option}, {why}", part.name))
+        let instead = if part.is_entries() { "; other text fills the rest" } else { "" };
+        Some(format!("{} keeps its alignment to 2 MiB for {option}, {why}{instead}", part.name))
     });
-    let kept: Vec<String> = kept.collect();
-    Packing { changes: kept.len() < PARTS.len(), has_runtime: false, kept }
+    Packing { changes: true, has_runtime: false, kept: kept.collect() }
+}
+
+/// Whether other text fills the memory around the text of entries.
+fn fills(build: &KernelBuild) -> bool {
+    PARTS.iter().any(|part| part.is_entries() && part.obstacle(build).is_some())
 }
 
 /// Returns the script with parts that begin and end at pages, where the build allows it.
 pub(super) fn packed(script: &str, build: &KernelBuild) -> Result<String, String> {
     let mut free = PARTS.iter().filter(|part| part.obstacle(build).is_none());
-    free.try_fold(script.to_owned(), |script, part| with_pages(&script, part.symbols))
+    let script = free.try_fold(script.to_owned(), |script, part| with_pages(&script, part.symbols))?;
+    if fills(build) { with_fillers(&script) } else { Ok(script) }
 }
 
 /// Returns the script with pages instead of large pages directly before the first symbol and directly behind the second

@@ -5,7 +5,7 @@ use std::ops::Range;
 use goblin::elf::section_header::SHF_WRITE;
 use kelf::RelocClass;
 
-use super::dominators::Dominators;
+use super::dominators::dominates;
 use super::escape;
 use crate::graph::{Graph, Predecessors, Ref, Terminator};
 use crate::index::NodeId;
@@ -40,13 +40,12 @@ impl Claim {
 pub(super) struct Prover<'g> {
     graph: &'g Graph,
     predecessors: Predecessors,
-    dominators: Dominators,
 }
 
 impl<'g> Prover<'g> {
     /// Finds the predecessors of all nodes of a graph.
     pub fn of(graph: &'g Graph) -> Prover<'g> {
-        Prover { graph, predecessors: Predecessors::of(graph), dominators: Dominators::of(graph) }
+        Prover { graph, predecessors: Predecessors::of(graph) }
     }
 
     /// Returns the proved fact about a reference of this node.
@@ -128,8 +127,8 @@ impl<'g> Prover<'g> {
             return Some((index, index));
         }
         let mut found: Option<(i64, i64)> = None;
-        for &previous in self.dominators.predecessors(node)? {
-            if self.dominators.dominates(node, previous) {
+        for &previous in self.predecessors.all(node)? {
+            if dominates(&self.predecessors, node, previous) {
                 continue;
             }
             // The registers after a call, and after patched code, are unknown.

@@ -20,7 +20,7 @@ impl<'g> Emitter<'g> {
     }
 
     /// Writes the padding between two nodes, which execution may pass: the padding of the input, if it has the right
-    /// length and encoding.
+    /// length and encoding. Room that the program may write over stays before its node.
     pub(super) fn pad(&self, flags: u64, placed: &PlacedNode, before: Option<NodeId>, data: &mut Vec<u8>) {
         let to = placed.offset as usize;
         let runs_on = before.filter(|&before| self.graph.block(before).is_some());
@@ -29,7 +29,10 @@ impl<'g> Emitter<'g> {
         if let Some(padding) = padding.filter(|padding| runs_on.is_none() || self.suits(encoding, padding)) {
             data.extend_from_slice(padding);
         } else if flags & u64::from(SHF_EXECINSTR) != 0 {
-            self.isa.encode_nops(encoding, to - data.len(), data);
+            let room = self.graph.room_before(placed.node);
+            let len = to - data.len();
+            self.isa.encode_nops(encoding, len.saturating_sub(room.len()), data);
+            data.extend_from_slice(&room[..room.len().min(len)]);
         } else {
             data.resize(to, 0);
         }
