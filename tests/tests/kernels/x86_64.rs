@@ -76,7 +76,7 @@ fn the_64_bit_kernel_for_a_command_line_and_a_trace_serves() {
         };
         let later = coverage(test, &["--after-boot"], "{\"schema\": \"kshrink/1\"}");
         test.write("later.json", later);
-        // Without a keyboard controller, a kernel needs to know how to reset the machine.
+        // The micro-VM has no keyboard controller; `reboot=t` resets it by a triple fault.
         let line = "console=ttyS0 panic=-1 reboot=t";
         let run = Run::kshrink("cmdline-spec").args([&*vmlinux, "--cmdline", line]);
         let plan = test.chain.succeed(run.stdin(busybox_plan())).text();
@@ -88,7 +88,7 @@ fn the_64_bit_kernel_for_a_command_line_and_a_trace_serves() {
         let frozen = test.rewritten(&kernel, "frozen", &plan, &["--pack-segments", "--merge", "cold"]);
         test.passes(&scenario, &frozen.kernel, &[]);
         test.passes(&micro_vm, &frozen.kernel, &[]);
-        // Beside the original as linked, most of which is space between sections.
+        // The original is more than half space between sections.
         let cuts = [small.cut("footprint"), frozen.cut("footprint")];
         assert!(cuts[0] > 62.0 && cuts[1] > 69.0, "the footprint fell by only {cuts:.2?} %");
     });
