@@ -1,5 +1,6 @@
 # make check  during development: lints and tests that need neither kernels nor other tools
-# make demo   builds, trims, shrinks and boots a kernel, and prints a table; with ARCH=arm, for 32-bit ARM
+# make demo   builds, trims, shrinks and boots a kernel, and prints a table; with ARCH=x86_64 or ARCH=arm, for x86-64 or
+#             32-bit ARM
 # make test   all lints and tests
 # make help   all targets
 
@@ -10,7 +11,7 @@ PREFIX = /usr/local
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 COMMANDS = census cmdline-spec config-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 # Files installed in share/kshrink/.
-SHARED = share/kshrink.mk share/kernel-places.sh share/trace.c share/allocations.c share/plugin.h
+SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/trace.c share/allocations.c share/plugin.h
 
 # Packages and targets of the tests that need only Rust, gcc and binutils; unit tests are not listed. Each
 # target name must be unique in these packages.
@@ -22,7 +23,7 @@ TEST_KERNELS = web-i386 arm-virt-smp web-i386-data-objects
 
 help:
 	@echo 'make demo    builds a kernel, turns off options that it did not use, shrinks it for BusyBox, freezes it, boots all, prints a table (out/demo/)'
-	@echo 'make demo ARCH=arm   the same for 32-bit ARM (out/demo-arm/)'
+	@echo 'make demo ARCH=x86_64   the same for x86-64 (out/demo-x86_64/); also ARCH=arm, 32-bit ARM'
 	@echo 'make demo TRIM=no    the same with all options on (out/demo-untrimmed/)'
 	@echo 'make check   format, lints, documentation, tests that need neither kernels nor other tools, in a debug build'
 	@echo 'make test    format, lints, unit tests, random and real programs, kernels in QEMU'
@@ -34,7 +35,7 @@ help:
 	@echo 'make uninstall PREFIX=DIR   removes these files'
 	@echo 'make deb     packages the results of make build for Debian, checked by lintian (out/deb/)'
 	@echo 'make test-deb   installs, uses and purges this package in a bare Debian 12'
-	@echo 'make picture the bar chart of the README, after make demo (docs/footprint.svg)'
+	@echo 'make picture the bar chart of the README, after make demo ARCH=x86_64 (docs/memory.svg)'
 	@echo 'make bench   time and memory of rewriting, compared with ld -r; also ARCH=arm'
 	@echo 'make study-sections   the effect of -fdata-sections and -ffunction-sections (docs/sections.md)'
 	@echo 'make study-kernels    kernels of three versions and three configurations, rewritten and booted (docs/i386-kernels.md)'
@@ -62,7 +63,7 @@ help:
 
 # Rust builds often use one core, so the kernel is built at the same time.
 demo:
-	@case '$(ARCH)' in ''|i386|arm) ;; *) echo 'ARCH=$(ARCH) is unknown; expected i386 or arm' >&2; exit 2 ;; esac
+	@case '$(ARCH)' in ''|i386|x86_64|arm) ;; *) echo 'ARCH=$(ARCH) is unknown; expected i386, x86_64 or arm' >&2; exit 2 ;; esac
 	@case '$(TRIM)' in ''|no) ;; *) echo 'TRIM=$(TRIM) is unknown; expected no' >&2; exit 2 ;; esac
 	fixtures/install.sh rust kernel boot $(filter arm,$(ARCH))
 	$(MAKE) -j 2 build demo-kernel
@@ -120,7 +121,7 @@ install:
 	done
 	install -d '$(DESTDIR)$(PREFIX)/share/kshrink'
 	install -m 644 $(SHARED) '$(DESTDIR)$(PREFIX)/share/kshrink/'
-	chmod 755 '$(DESTDIR)$(PREFIX)/share/kshrink/kernel-places.sh'
+	chmod 755 '$(DESTDIR)$(PREFIX)/share/kshrink/copy-build.sh' '$(DESTDIR)$(PREFIX)/share/kshrink/kernel-places.sh'
 
 # Each command generates its files in a temporary directory, to list their names.
 uninstall:
@@ -140,7 +141,7 @@ test-deb:
 	packaging/try.sh "$$(packaging/deb.sh out/deb)"
 
 picture:
-	fixtures/picture.sh docs/footprint.svg original=out/demo/original/vmlinux trimmed=out/demo/trimmed/vmlinux shrunk=out/demo/shrunk/vmlinux frozen=out/demo/frozen/vmlinux
+	fixtures/picture.sh docs/memory.svg out/demo-x86_64 original packed shrunk frozen
 
 bench: build
 	fixtures/bench/rewrite.sh $(if $(filter arm,$(ARCH)),arm-virt,web-$(or $(ARCH),i386))

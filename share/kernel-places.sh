@@ -23,9 +23,20 @@ data_end=$(address __end_rodata)
 boot=$(address free_initmem)
 # On ARM, the lowest bit of a function's address marks Thumb code.
 machine=$(readelf -hW "$kernel" | sed -n 's/^ *Machine: *//p')
-[ "$machine" != ARM ] || boot=$((boot & ~1))
-readelf -lW "$kernel" | awk '$1 == "LOAD" { print $3, $4; exit }' | {
-    read -r virtual physical
-    printf 'code=%s-%s,data=%s-%s,offset=0x%x,boot=0x%x\n' \
-        "$start" "$end" "$data" "$data_end" $((virtual - physical)) $((boot))
+[ "$machine" != ARM ] || boot=$(printf '0x%x' $((boot & ~1)))
+# A shell calculates with less than 64 bits, so the halves are subtracted.
+readelf -lW "$kernel" | awk '$1 == "LOAD" {
+    for (i = 3; i <= 4; i++) {
+        digits = substr($i, 3)
+        while (length(digits) < 16) digits = "0" digits
+        print "0x" substr(digits, 1, 8), "0x" substr(digits, 9)
+    }
+    exit
+}' | {
+    read -r high low
+    read -r physical_high physical_low
+    low=$((low - physical_low))
+    high=$((high - physical_high - (low < 0)))
+    printf 'code=%s-%s,data=%s-%s,offset=0x%x,boot=%s\n' \
+        "$start" "$end" "$data" "$data_end" $((high * (1 << 32) + (low & 0xffffffff))) "$boot"
 }

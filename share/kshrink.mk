@@ -265,7 +265,7 @@ kshrink_kernel_make = env -u MAKEFLAGS -u MFLAGS -u GNUMAKEFLAGS -u MAKELEVEL -u
 $(kshrink_state)/trimmed: $(kshrink_build)/vmlinux $(KSHRINK_TRIM) $(kshrink_state)/trim.set
 	$(call kshrink_need,KSHRINK_TRIM,a fragment of a kernel configuration with lines such as # CONFIG_LEGACY_PTYS is not set)
 	@$(kshrink_say) set -e; copy=$(abspath $(kshrink_out)/trimmed); rm -rf "$$copy.partial" "$$copy"; \
-	cp -a --reflink=auto $(kshrink_build)/. "$$copy.partial"; mv "$$copy.partial" "$$copy"; \
+	$(kshrink_share)/copy-build.sh $(kshrink_build) "$$copy"; \
 	if [ -e "$$copy/source" ]; then src=$$(cd $(kshrink_build)/source && pwd -P); where="-C $$src O=$$copy"; \
 	else src=$$copy where="-C $$copy"; fi; \
 	if [ -d "$$copy/arch/arm/boot" ]; then arch=arm image=zImage; \

@@ -199,6 +199,11 @@ impl KernelTest<'_> {
         self.of_programs("amd64", "frozen", None, &[])
     }
 
+    /// A boot on the machine of a micro-VM.
+    pub fn micro_vm(&mut self) -> Scenario {
+        self.of_programs("amd64", "boot", None, &["--machine", "microvm"])
+    }
+
     /// Two processors, modules of a kernel, and code that is patched, on x86-64.
     pub fn smp_on_x86_64(&mut self, kernel: &Kernel) -> Scenario {
         let machine = &["--cpus", "2", "--memory", "128", "--cpu", "max"];

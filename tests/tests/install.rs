@@ -1,5 +1,5 @@
 //! `make install` installs every command, with man pages that name all options and with completions, and
-//! `make uninstall` removes all of it.
+//! `make uninstall` removes all of it; and the scripts among the installed files that need no kernel.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -89,7 +89,7 @@ fn everything_is_installed_and_taken_away() {
         .map(|path| path.file_name().expect("a name").to_str().expect("UTF-8").to_owned())
         .collect();
     assert_eq!(installed, commands());
-    for file in ["kshrink.mk", "kernel-places.sh", "trace.c", "allocations.c", "plugin.h"] {
+    for file in ["kshrink.mk", "copy-build.sh", "kernel-places.sh", "trace.c", "allocations.c", "plugin.h"] {
         assert!(prefix.join("share/kshrink").join(file).is_file(), "share/kshrink/{file} is missing");
     }
     let mut options = 0;
@@ -108,4 +108,31 @@ fn everything_is_installed_and_taken_away() {
     assert!(options > 80, "only {options} options were looked for");
     make("uninstall", destination.path());
     assert_eq!(files(destination.path()), Vec::<PathBuf>::new());
+}
+
+/// make compares the recorded commands of the kernel's own tools with the ones that it would run in the copy.
+#[test]
+fn a_copied_build_names_the_copy_in_the_records_of_its_tools() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let built = directory.path().join("built");
+    let record = built.join("tools/objtool/.check.o.cmd");
+    fs::create_dir_all(record.parent().expect("a directory")).expect("a directory");
+    // The build was renamed since.
+    let text = |dir: &str| {
+        format!(
+            "cmd_{dir}/tools/objtool/check.o := gcc -I{dir}/tools -I/usr/lib/a.b -o {dir}/tools/check.o\n"
+        )
+    };
+    fs::write(&record, text("/a.b/c")).expect("a file");
+    fs::write(built.join("tools/.other.cmd"), "savedcmd_tools/other := true\n").expect("a file");
+    Run::new("touch").args(["-d", "2001-02-03"]).arg(&record).succeed();
+    let script = workspace().join("share/copy-build.sh");
+    Run::new(&script).dir(directory.path()).args(["built", "new/copy"]).succeed();
+    let copy = directory.path().canonicalize().expect("a directory").join("new/copy");
+    let copied = copy.join("tools/objtool/.check.o.cmd");
+    assert_eq!(read(&copied), text(copy.to_str().expect("UTF-8")));
+    let time = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).expect("a time");
+    assert_eq!(time(&copied), time(&record));
+    assert_eq!(read(&copy.join("tools/.other.cmd")), "savedcmd_tools/other := true\n");
+    assert_eq!(read(&record), text("/a.b/c"));
 }

@@ -153,12 +153,16 @@ mod tests {
     fn entries_become_patterns() {
         let ids = words(&[0x8086, 0x1237, ANY, ANY, 0x02_0000, 0xFF_0000, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(read("pci", &ids, Machine::I386), ["pci:v00008086d00001237sv*sd*bc02sc*i*"]);
+        let wide = [&ids[..24], &[0; 16], &ids[..24], &[0; 16], &[0; 40]].concat();
+        assert_eq!(read("pci", &wide, Machine::X86_64), ["pci:v00008086d00001237sv*sd*bc02sc*i*"; 2]);
         assert_eq!(read("virtio", &words(&[1, ANY, 0, 0]), Machine::Arm), ["virtio:d00000001v*"]);
         let cpu = words(&[0x0006_0000, 0xFFFF_009A, 0x0000_0074, 5, 0, 0, 0, 0]);
         assert_eq!(
             read("x86cpu", &cpu, Machine::I386),
             ["cpu:type:x86,ven0000fam0006mod009A:feature:*0074*"]
         );
+        let wide = [&cpu[..16], &[0; 32]].concat();
+        assert_eq!(read("x86cpu", &wide, Machine::X86_64), read("x86cpu", &cpu, Machine::I386));
         let any = words(&[0x0000_FFFF, 0, 0, 1]);
         assert_eq!(read("x86cpu", &any, Machine::I386), ["cpu:type:x86,ven*fam*mod*:feature:*"]);
     }

@@ -165,6 +165,25 @@ fn data_that_was_read_is_taken_down() {
 }
 
 #[test]
+fn code_and_data_of_a_64_bit_kernel_are_named() {
+    let traced = Traced::new();
+    traced.boot_64();
+    let reads = |plan: &kplan::Plan| -> Vec<(u64, u64)> {
+        let reads = plan.coverage.as_ref().unwrap().runs[0].reads.as_ref().unwrap();
+        reads.ranges.iter().map(|range| (range.offset, range.size)).collect()
+    };
+    // 32-bit and 64-bit code at the physical address, then code in the uppermost 2 GB.
+    let all = plan(&traced.coverage(&["qemu", "--data", "vmlinux64", "trace64"]));
+    let first =
+        ["start_physical 0+110", "kernel64.c:start_long 0+9", "start_kernel 0+29", "free_initmem 0+1"];
+    assert_eq!(functions(&all), [&first[..], &["half 0+11"]].concat());
+    assert_eq!(reads(&all), [(0, 8), (16, 8), (40, 8)]);
+    let later = plan(&traced.coverage(&["qemu", "--data", "--after-boot", "vmlinux64", "trace64"]));
+    assert_eq!(functions(&later), ["free_initmem 0+1", "start_kernel 18+11", "half 0+11"]);
+    assert_eq!(reads(&later), [(40, 8)]);
+}
+
+#[test]
 fn what_is_no_trace_of_the_kernel_is_refused() {
     let traced = Traced::new();
     traced.write("text", "hello\nthere\n");

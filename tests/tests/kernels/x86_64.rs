@@ -109,6 +109,41 @@ fn the_64_bit_kernel_serves_with_everything_frozen() {
     });
 }
 
+/// A kernel for one command line and one trace, with the rest frozen, on a PC and on the machine of a micro-VM.
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_64_bit_kernel_for_a_command_line_and_a_trace_serves() {
+    KernelTest::check("the_64_bit_kernel_for_a_command_line_and_a_trace_serves", |test| {
+        let kernel = test.kernel("web-x86_64");
+        let scenario = test.frozen_on_x86_64();
+        let micro_vm = test.micro_vm();
+        let vmlinux = kernel.vmlinux.display().to_string();
+        test.passes(&scenario, &kernel, &["--trace", "trace", "--data", &vmlinux]);
+        let coverage = |test: &mut KernelTest<'_>, options: &[&str], plan: &str| {
+            let run =
+                Run::kshrink("coverage").args(["qemu", "--data"]).args(options).args([&*vmlinux, "trace"]);
+            test.chain.succeed(run.stdin(plan)).text()
+        };
+        let later = coverage(test, &["--after-boot"], "{\"schema\": \"kshrink/1\"}");
+        test.write("later.json", later);
+        // The micro-VM has no keyboard controller; `reboot=t` resets it by a triple fault.
+        let line = "console=ttyS0 panic=-1 reboot=t";
+        let run = Run::kshrink("cmdline-spec").args([&*vmlinux, "--cmdline", line]);
+        let plan = test.chain.succeed(run.stdin(busybox_plan())).text();
+        let plan = coverage(test, &[], &plan);
+        let small = test.rewritten(&kernel, "small", &plan, &["--pack-segments", "--merge", "cold"]);
+        test.passes(&scenario, &small.kernel, &[]);
+        let run = Run::kshrink("frozen-pack").args(["plan", &vmlinux, "--after-boot", "later.json"]);
+        let plan = test.chain.succeed(run.stdin(&*plan)).text();
+        let frozen = test.rewritten(&kernel, "frozen", &plan, &["--pack-segments", "--merge", "cold"]);
+        test.passes(&scenario, &frozen.kernel, &[]);
+        test.passes(&micro_vm, &frozen.kernel, &[]);
+        // The original is more than half space between sections.
+        let cuts = [small.cut("footprint"), frozen.cut("footprint")];
+        assert!(cuts[0] > 62.0 && cuts[1] > 69.0, "the footprint fell by only {cuts:.2?} %");
+    });
+}
+
 /// Indirect branch tracking, thunks for returns and branches, space before functions, modules and the function tracer.
 #[test]
 #[ignore = "builds one more kernel"]

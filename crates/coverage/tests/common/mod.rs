@@ -92,12 +92,7 @@ impl Traced {
             .arg("-o")
             .arg(self.path("reads.o")));
         self.link("reads", &["reads.o"]);
-        let plugin = fixture("../qemu/trace.c");
-        run(Command::new("gcc")
-            .args(["-O2", "-shared", "-fPIC"])
-            .arg(plugin)
-            .arg("-o")
-            .arg(self.path("trace.so")));
+        self.build_plugin();
         let symbols = run(Command::new("nm").arg(self.path("reads")));
         let at = |name: &str| {
             let line = symbols.lines().find(|line| line.ends_with(&format!(" {name}"))).unwrap();
@@ -110,6 +105,31 @@ impl Traced {
             range("__start_rodata", "__end_rodata")
         );
         self.run("reads", &["-plugin", &options], "");
+    }
+
+    /// Builds an x86-64 kernel, as `vmlinux64`, and traces it with the plugin, which writes `trace64`.
+    pub fn boot_64(&self) {
+        let dir = self.dir.path();
+        run(Command::new("gcc")
+            .args(["-m64", "-c", "-o", "kernel64.o"])
+            .arg(fixture("kernel64.S"))
+            .current_dir(dir));
+        let mut ld = Command::new("ld");
+        ld.args(["-m", "elf_x86_64", "--no-warn-rwx-segments", "-T"]).arg(fixture("kernel64.lds"));
+        run(ld.args(["kernel64.o", "-o", "vmlinux64"]).current_dir(dir));
+        // QEMU takes no 64-bit file of a multiboot kernel.
+        run(Command::new("objcopy").args(["-O", "elf32-i386", "vmlinux64", "image64"]).current_dir(dir));
+        self.build_plugin();
+        let places = fixture("../../share/kernel-places.sh");
+        let places = run(Command::new(places).arg("vmlinux64").current_dir(dir));
+        self.run("image64", &["-plugin", &format!("./trace.so,out=trace64,{}", places.trim_end())], "");
+    }
+
+    /// Builds QEMU's plugin, as `trace.so`.
+    fn build_plugin(&self) {
+        let plugin = fixture("../qemu/trace.c");
+        let mut gcc = Command::new("gcc");
+        run(gcc.args(["-O2", "-shared", "-fPIC"]).arg(plugin).arg("-o").arg(self.path("trace.so")));
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
