@@ -48,7 +48,7 @@ help:
 	@echo "make study-openwrt  a router's kernel with modules, shrunk and frozen, half an hour (docs/openwrt-kernel.md)"
 	@echo 'make study-scan   system calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   plans of programs, compared with observed system calls (docs/scan-programs.md)'
-	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
+	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md); also ARCH=x86_64"
 	@echo 'make study-random     500 random programs for i386 and 100 for ARM, rewritten and run (docs/torture.md)'
 	@echo 'make study-rewrites   20,000 rewrites of generated programs and 4,000 of csmith, by many compilers and options (docs/torture.md)'
 	@echo 'make study-damage     damaged kernels, traces and plans, two minutes per command, half an hour (docs/torture.md)'
@@ -184,7 +184,7 @@ study-programs: build
 	fixtures/bench/study-programs.sh docs/scan-programs.md
 
 study-torture: build
-	cargo test --release --package kshrink-tests --test torture -- --ignored --nocapture
+	cargo test --release --package kshrink-tests --test torture -- --ignored --nocapture tests_of_gcc_for_$(or $(ARCH),i386)_
 
 study-random: build
 	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs random_programs_do
