@@ -352,28 +352,23 @@ impl TableKind {
         let layouts = || self.table().layouts_on(machine);
         let fields = || section.relocs.iter().filter(|reloc| reloc.class != RelocClass::None);
         let offsets = || fields().map(|reloc| reloc.offset);
-        let mut fitting = layouts().filter(|layout| layout.fits(section.size, offsets()));
-        let Some(first) = fitting.next() else {
+        let fitting: Vec<_> = layouts().filter(|layout| layout.fits(section.size, offsets())).collect();
+        let Some(&first) = fitting.first() else {
             let known: Vec<String> = layouts().map(EntryLayout::to_string).collect();
             let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
             return Err(format!(
                 "its {size} bytes with {relocs} relocations are not whole entries of {known}"
             ));
         };
-        let mut others = fitting.clone();
-        let found = match version {
-            Some(version) if !first.versions.contain(version) => {
-                fitting.find(|layout| layout.versions.contain(version)).unwrap_or(first)
-            }
-            None if section.size > 0 && others.any(|other| other.detail != first.detail) => {
-                return Err(format!(
-                    "its entries have {first}, which mean something else in {} than in other versions, and no \
-                     include/config/kernel.release tells the version",
-                    first.versions
-                ));
-            }
-            _ => first,
-        };
+        if version.is_none() && section.size > 0 && fitting.iter().any(|other| other.detail != first.detail) {
+            return Err(format!(
+                "its entries have {first}, which mean something else in {} than in other versions, and no \
+                 include/config/kernel.release tells the version",
+                first.versions
+            ));
+        }
+        let of_version = |layout: &&&EntryLayout| version.is_none_or(|version| layout.versions.contain(version));
+        let found = fitting.iter().find(of_version).map_or(first, |found| *found);
         match version.filter(|&version| !found.versions.contain(version)) {
             Some(version) if section.size > 0 => Err(format!(
                 "its entries have {found}, as in {}, but include/config/kernel.release says Linux {version}",
