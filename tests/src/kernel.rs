@@ -378,7 +378,8 @@ impl Kernel {
     /// Whether it is for a 64-bit machine.
     pub fn is_64(&self) -> bool {
         // `EI_CLASS` and `ELFCLASS64` (elf.h).
-        let bytes = fs::read(&self.vmlinux).unwrap_or_else(|error| panic!("{}: {error}", self.vmlinux.display()));
+        let bytes =
+            fs::read(&self.vmlinux).unwrap_or_else(|error| panic!("{}: {error}", self.vmlinux.display()));
         bytes.get(4) == Some(&2)
     }
 }

@@ -367,7 +367,8 @@ impl TableKind {
                 first.versions
             ));
         }
-        let of_version = |layout: &&&EntryLayout| version.is_none_or(|version| layout.versions.contain(version));
+        let of_version =
+            |layout: &&&EntryLayout| version.is_none_or(|version| layout.versions.contain(version));
         let found = fitting.iter().find(of_version).map_or(first, |found| *found);
         match version.filter(|&version| !found.versions.contain(version)) {
             Some(version) if section.size > 0 => Err(format!(
