@@ -40,7 +40,7 @@ help:
 	@echo 'make study-sections   the effect of -fdata-sections and -ffunction-sections (docs/sections.md)'
 	@echo 'make study-kernels    kernels of three versions and three configurations, rewritten and booted (docs/i386-kernels.md)'
 	@echo 'make study-compilers  kernels of three versions, built by three compilers for two machines, rewritten and booted (docs/kernels.md)'
-	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md)'
+	@echo 'make bench-calls  executed instructions of system calls and of the demo scenario, original and rewritten (docs/speed.md); also ARCH=x86_64'
 	@echo "make table1  the paper's Table I, compared with the web kernel (docs/table1.md)"
 	@echo "make table2  the paper's Tables II and III, compared with freezing by page and by stub (docs/table2.md)"
 	@echo 'make bench-scan   time and memory of scanning programs'
@@ -49,11 +49,11 @@ help:
 	@echo "make study-openwrt  a router's kernel with modules, shrunk and frozen, half an hour (docs/openwrt-kernel.md)"
 	@echo 'make study-scan   system calls of all programs of many Debian packages (docs/scan.md)'
 	@echo 'make study-programs   plans of programs, compared with observed system calls (docs/scan-programs.md)'
-	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md)"
-	@echo 'make study-random     500 random programs for i386 and 100 for ARM, rewritten and run (docs/torture.md)'
+	@echo "make study-torture    GCC's own execution tests, rewritten and run, an hour (docs/torture.md); also ARCH=x86_64"
+	@echo 'make study-random     500 random programs for i386, 300 for x86-64 and 100 for ARM, rewritten and run (docs/torture.md)'
 	@echo 'make study-rewrites   20,000 rewrites of generated programs and 4,000 of csmith, by many compilers and options (docs/torture.md)'
 	@echo 'make study-damage     damaged kernels, traces and plans, two minutes per command, half an hour (docs/torture.md)'
-	@echo 'make study-freeze     kernels with everything frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md)'
+	@echo 'make study-freeze     kernels with everything frozen: two processors, crashes, stress-ng, half an hour (docs/freezing.md); also ARCH=x86_64'
 	@echo 'make study-frozen     sizes of kernels frozen by page and by stub, for i386 and ARM (docs/frozen-kernels.md)'
 	@echo 'make study-memory     memory that devices gain, as kelf size says and as they see it (docs/memory-kernels.md)'
 	@echo 'make study-options    what each option of a kernel costs, measured one at a time, hours (docs/options-kernels.md, docs/options-tiny.md)'
@@ -154,7 +154,7 @@ bench-pack: build
 	kernel=$$(fixtures/kernels/build.sh $(if $(filter arm,$(ARCH)),arm-virt,web-$(or $(ARCH),i386)) | tail -n 1) && $(TARGET)/release/frozen-pack bench $$kernel/vmlinux
 
 bench-calls: build
-	fixtures/bench/calls.sh docs/speed.md
+	fixtures/bench/calls.sh docs/speed$(ARCH:%=-%).md $(ARCH:%=web-%)
 
 table1: build
 	fixtures/bench/table1.sh docs/table1.md
@@ -185,10 +185,11 @@ study-programs: build
 	fixtures/bench/study-programs.sh docs/scan-programs.md
 
 study-torture: build
-	cargo test --release --package kshrink-tests --test torture -- --ignored --nocapture
+	cargo test --release --package kshrink-tests --test torture -- --ignored --nocapture tests_of_gcc_for_$(or $(ARCH),i386)_
 
 study-random: build
 	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs random_programs_do
+	KSHRINK_PROGRAMS=300 cargo test --release --package kshrink-tests --test random_programs random_programs_of_x86_64
 	KSHRINK_PROGRAMS=100 cargo test --release --package kshrink-tests --test arm_programs random
 
 study-rewrites: build
@@ -200,7 +201,7 @@ study-damage: build
 
 study-freeze: build
 	fixtures/install.sh kernel boot
-	cargo test --release --package kshrink-tests --test kernels -- --ignored --nocapture --test-threads 1 everything_frozen
+	cargo test --release --package kshrink-tests --test kernels -- --ignored --nocapture --test-threads 1 $(if $(ARCH),$(ARCH)_)everything_frozen $(if $(ARCH),,--skip x86_64_)
 
 study-frozen: build
 	fixtures/bench/frozen.sh docs/frozen-kernels.md

@@ -206,8 +206,23 @@ impl KernelTest<'_> {
 
     /// Two processors, modules of a kernel, and code that is patched, on x86-64.
     pub fn smp_on_x86_64(&mut self, kernel: &Kernel) -> Scenario {
-        let machine = &["--cpus", "2", "--memory", "128", "--cpu", "max"];
-        self.of_programs("amd64", "smp", Some(kernel), machine)
+        self.on_two_processors("smp", kernel)
+    }
+
+    /// stress-ng on x86-64.
+    pub fn stress_on_x86_64(&mut self) -> Scenario {
+        self.of_programs("amd64", "stress", None, &[])
+    }
+
+    /// Makes a scenario for two processors of a kernel for x86.
+    fn on_two_processors(&mut self, name: &'static str, kernel: &Kernel) -> Scenario {
+        match kernel.is_64() {
+            true => {
+                let machine = &["--cpus", "2", "--memory", "128", "--cpu", "max"];
+                self.of_programs("amd64", name, Some(kernel), machine)
+            }
+            false => self.scenario(name, Some(kernel), &["--cpus", "2"]),
+        }
     }
 
     /// Backtraces, an oops, no memory, and a panic, on x86-64.
@@ -268,17 +283,17 @@ impl KernelTest<'_> {
 
     /// The scenario smp while all pages are refrozen again and again, and thaws in every context.
     pub fn thaw(&mut self, kernel: &Kernel) -> Scenario {
-        self.scenario("thaw", Some(kernel), &["--cpus", "2"])
+        self.on_two_processors("thaw", kernel)
     }
 
     /// Ten minutes of stress-ng while all pages are refrozen again and again.
     pub fn chaos(&mut self, kernel: &Kernel) -> Scenario {
-        self.scenario("chaos", Some(kernel), &["--cpus", "2"])
+        self.on_two_processors("chaos", kernel)
     }
 
     /// Backtraces, an oops, no memory, and a panic.
     pub fn crash(&mut self, kernel: &Kernel) -> Scenario {
-        self.scenario("crash", Some(kernel), &["--cpus", "2"])
+        self.on_two_processors("crash", kernel)
     }
 
     /// stress-ng.
@@ -367,6 +382,16 @@ impl KernelTest<'_> {
 
     fn add(&mut self, work: Work, seconds: f64) {
         *self.seconds.entry(work).or_default() += seconds;
+    }
+}
+
+impl Kernel {
+    /// Whether it is for a 64-bit machine.
+    pub fn is_64(&self) -> bool {
+        // `EI_CLASS` and `ELFCLASS64` (elf.h).
+        let bytes =
+            fs::read(&self.vmlinux).unwrap_or_else(|error| panic!("{}: {error}", self.vmlinux.display()));
+        bytes.get(4) == Some(&2)
     }
 }
 

@@ -31,19 +31,6 @@ const WAYS: &[(&[&str], &[&str])] = &[
 ];
 const STATIC: &[&str] = &["-static", "-no-pie"];
 
-/// Programs with assembly of i386, or with numbers that fit the sizes of its code and data.
-const ONLY_FOR_I386: &[&str] = &[
-    "call_at_end",
-    "call_pop",
-    "distance_beside_entry",
-    "distance_from_entry",
-    "kernel_names",
-    "own_setjmp",
-    "resumed_trap",
-    "return_to_computed_place",
-    "tagged_short_function",
-    "variable_address_arithmetic",
-];
 /// Flags that the compiler has for i386 only.
 const FLAGS_OF_I386: &[&str] = &["-mregparm=3", "-mpreferred-stack-boundary=2"];
 
@@ -62,11 +49,9 @@ fn survive(machine: Machine) {
     let programs = entries(&fixture("programs/features"));
     assert!(!programs.is_empty(), "no programs");
     let is_i386 = machine == Machine::I386;
-    let is_for_all = |program: &&PathBuf| !ONLY_FOR_I386.iter().any(|name| program.ends_with(name));
     let can_compile = |way: &Way| !way.compile.iter().any(|flag| FLAGS_OF_I386.contains(&flag.as_str()));
     let cases: Vec<(&Path, Way)> = programs
         .iter()
-        .filter(|program| is_i386 || is_for_all(program))
         .flat_map(|program| ways(program).into_iter().map(|way| (program.as_path(), way)))
         .filter(|(_, way)| is_i386 || can_compile(way))
         .collect();
@@ -128,7 +113,7 @@ fn check(
     let is_pie = link.contains(&"-static-pie");
     let is_possible = |passes: &&str| match machine {
         // Stores are relative to their own place.
-        Machine::X86_64 => *passes != FROZEN,
+        Machine::X86_64 => true,
         _ => !is_pie || ![INSTRUMENTED, EXERCISED].contains(passes),
     };
     for passes in PASSES.into_iter().filter(is_possible) {

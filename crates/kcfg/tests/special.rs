@@ -9,7 +9,7 @@ use common::{Dir, fixture};
 use kcfg::lift::{Lifter, Options};
 use kcfg::roots::Roots;
 use kcfg::script::LinkerScript;
-use kcfg::special::{RootReason, Rule, TableKind, World};
+use kcfg::special::{Detail, RootReason, Rule, TableKind, World};
 use kelf::{InputFiles, KernelVersion, Machine, Object, Program};
 use kshrink_tests::process::run;
 
@@ -66,6 +66,26 @@ fn entries_of_aarch64() {
         let expected = expected.map(|(name, kind, size)| (name.to_owned(), kind, size));
         assert_eq!(tables(&assemble(&dir, "aarch64-linux-gnu-", "../special/aarch64.S", options)), expected);
     }
+}
+
+#[test]
+fn bugs_of_x86_64_have_a_text_since_linux_6_19() {
+    let dir = Dir::new();
+    let detail = |options: &[&str], version: Option<KernelVersion>| {
+        let path = assemble(&dir, "x86_64-linux-gnu-", "../special/x86_64.S", options);
+        let bytes = std::fs::read(path).unwrap();
+        let object = Object::read("tables.o", &bytes).unwrap();
+        let section = object.sections.iter().find(|section| section.name == "__bug_table").unwrap();
+        TableKind::Bug.layout(Machine::X86_64, version, section).map(|layout| layout.detail)
+    };
+    let (old, new) = (KernelVersion::new(6, 18), KernelVersion::new(6, 19));
+    assert_eq!(detail(&[], Some(old)), Ok(Detail::BugFlags(10)));
+    assert_eq!(detail(&[], Some(new)), Ok(Detail::BugFlags(8)));
+    let named = &["--defsym", "NAMED=1"];
+    assert_eq!(detail(named, Some(new)), Ok(Detail::BugFlags(14)));
+    assert!(detail(named, Some(old)).unwrap_err().contains("as in Linux 6.19 and later, but"));
+    assert_eq!(detail(named, None), Ok(Detail::BugFlags(14)));
+    assert!(detail(&[], None).unwrap_err().contains("tells the version"));
 }
 
 #[test]

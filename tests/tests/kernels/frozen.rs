@@ -7,7 +7,7 @@ use kshrink_tests::elf::globals;
 use kshrink_tests::{Kernel, KernelTest, Outcome, RewrittenKernel, Run};
 use serde_json::{Value, json};
 
-use super::{busybox_plan, html, link_build};
+use super::{busybox_plan, html, link_build, x86_64};
 
 const PASSES: [&str; 2] = ["--passes", "syscalls,reach,freeze"];
 
@@ -121,7 +121,8 @@ fn everything(
 fn everything_plan(test: &mut KernelTest<'_>, kernel: &Kernel, mechanism: &str) -> String {
     let run = Run::kshrink("frozen-pack").arg("plan").arg(&kernel.vmlinux);
     let run = run.args(["--everything", "--mechanism", mechanism]).limit(PLAN_LIMIT);
-    test.chain.succeed(run.stdin(busybox_plan().as_str())).text()
+    let programs = if kernel.is_64() { x86_64::busybox_plan() } else { busybox_plan() };
+    test.chain.succeed(run.stdin(programs.as_str())).text()
 }
 
 /// Returns a plan in which every third part counts as used at boot.
@@ -177,6 +178,12 @@ fn everything_frozen_on_two_processors() {
 }
 
 #[test]
+#[ignore = "takes several minutes; make study-freeze ARCH=x86_64"]
+fn x86_64_everything_frozen_on_two_processors() {
+    on_two_processors("x86_64_everything_frozen_on_two_processors", "websmp-x86_64-fixed", "page");
+}
+
+#[test]
 #[ignore = "takes several minutes; make study-freeze"]
 fn stub_everything_frozen_on_two_processors() {
     on_two_processors("stub_everything_frozen_on_two_processors", "websmp-i386-fixed", "stub");
@@ -209,12 +216,12 @@ fn on_two_processors(name: &str, kernel: &str, mechanism: &str) {
         // The kernel's error reports are the same as unfrozen.
         let scenario = test.crash(&kernel);
         test.complains(&scenario, &kernel, &[]);
-        crashes(&test.console(&kernel));
+        crashes(&test.console(&kernel), kernel.is_64());
         test.complains(&scenario, &frozen.kernel, &[]);
         let console = test.console(&frozen.kernel);
         let console = if mechanism == "stub" { with_names(&console, &frozen) } else { console };
         // The frozen part of a function has a name of its own.
-        crashes(&console.replace(".frozen+", "+"));
+        crashes(&console.replace(".frozen+", "+"), kernel.is_64());
     });
 }
 
@@ -259,20 +266,26 @@ fn with_names(console: &str, frozen: &RewrittenKernel) -> String {
 #[test]
 #[ignore = "takes several minutes; make study-freeze"]
 fn everything_frozen_survives_stress() {
-    survives_stress("everything_frozen_survives_stress", "page");
+    survives_stress("everything_frozen_survives_stress", "web-i386", "page");
+}
+
+#[test]
+#[ignore = "takes several minutes; make study-freeze ARCH=x86_64"]
+fn x86_64_everything_frozen_survives_stress() {
+    survives_stress("x86_64_everything_frozen_survives_stress", "web-x86_64", "page");
 }
 
 #[test]
 #[ignore = "takes several minutes; make study-freeze"]
 fn stub_everything_frozen_survives_stress() {
-    survives_stress("stub_everything_frozen_survives_stress", "stub");
+    survives_stress("stub_everything_frozen_survives_stress", "web-i386", "stub");
 }
 
 /// Checks that a kernel with everything frozen by a mechanism passes stress-ng.
-fn survives_stress(name: &str, mechanism: &str) {
+fn survives_stress(name: &str, kernel: &str, mechanism: &str) {
     KernelTest::check(name, |test| {
-        let kernel = test.kernel("web-i386");
-        let scenario = test.stress();
+        let kernel = test.kernel(kernel);
+        let scenario = if kernel.is_64() { test.stress_on_x86_64() } else { test.stress() };
         let frozen = everything(test, &kernel, mechanism, &WITH_ALL_CALLS);
         test.passes(&scenario, &frozen.kernel, &[]);
     });
@@ -281,8 +294,19 @@ fn survives_stress(name: &str, mechanism: &str) {
 #[test]
 #[ignore = "takes 12 minutes; make study-freeze"]
 fn everything_frozen_survives_ten_minutes_of_stress() {
-    KernelTest::check("everything_frozen_survives_ten_minutes_of_stress", |test| {
-        let kernel = test.kernel("websmp-i386-fixed");
+    survives_ten_minutes("everything_frozen_survives_ten_minutes_of_stress", "websmp-i386-fixed");
+}
+
+#[test]
+#[ignore = "takes 12 minutes; make study-freeze ARCH=x86_64"]
+fn x86_64_everything_frozen_survives_ten_minutes_of_stress() {
+    survives_ten_minutes("x86_64_everything_frozen_survives_ten_minutes_of_stress", "websmp-x86_64-fixed");
+}
+
+/// Checks that a kernel with two processors and everything frozen passes ten minutes of stress-ng.
+fn survives_ten_minutes(name: &str, kernel: &str) {
+    KernelTest::check(name, |test| {
+        let kernel = test.kernel(kernel);
         let frozen = everything(test, &kernel, "page", &WITH_ALL_CALLS);
         let scenario = test.chaos(&kernel);
         test.passes(&scenario, &frozen.kernel, &[]);
@@ -300,7 +324,7 @@ fn about<'c>(console: &'c str, what: &str) -> &'c str {
 }
 
 /// Panics unless a console has all expected messages of the scenario crash.
-fn crashes(console: &str) {
+fn crashes(console: &str, is_64: bool) {
     let says = |what: &str, lines: &[&str]| {
         let mut rest = about(console, what);
         for line in lines {
@@ -318,9 +342,9 @@ fn crashes(console: &str) {
     let oops = [
         "BUG: kernel NULL pointer dereference, address: 00000000",
         "Oops: ",
-        "EIP: hex_dump_to_buffer",
+        if is_64 { "RIP: 0010:hex_dump_to_buffer" } else { "EIP: hex_dump_to_buffer" },
         "Code: ",
-        "EAX: ",
+        if is_64 { "RAX: " } else { "EAX: " },
         "Call Trace:",
         "set_run+0x",
         "param_attr_store+0x",

@@ -65,8 +65,20 @@ fn panic(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Vec
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
-    KernelTest::check("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", |test| {
-        let kernel = test.kernel("web-x86_64");
+    shrinks_and_serves("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", "web-x86_64");
+}
+
+/// Its warnings carry their texts, and its startup code has names of its own.
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_64_bit_kernel_of_linux_7_2_stays_the_same_or_shrinks_and_serves() {
+    let name = "the_64_bit_kernel_of_linux_7_2_stays_the_same_or_shrinks_and_serves";
+    shrinks_and_serves(name, "web-x86_64-7.2");
+}
+
+fn shrinks_and_serves(name: &str, kernel: &str) {
+    KernelTest::check(name, |test| {
+        let kernel = test.kernel(kernel);
         let scenario = test.web_on_x86_64();
         is_mostly_lifted(&kernel);
         stays_the_same(test, &kernel, &scenario, 512);
@@ -86,12 +98,23 @@ fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
     });
 }
 
-/// Everything that may freeze is frozen, and thaws by page faults in the area of modules.
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_serves_with_everything_frozen() {
-    KernelTest::check("the_64_bit_kernel_serves_with_everything_frozen", |test| {
-        let kernel = test.kernel("web-x86_64");
+    serves_with_everything_frozen("the_64_bit_kernel_serves_with_everything_frozen", "web-x86_64");
+}
+
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_64_bit_kernel_of_linux_7_2_serves_with_everything_frozen() {
+    let name = "the_64_bit_kernel_of_linux_7_2_serves_with_everything_frozen";
+    serves_with_everything_frozen(name, "web-x86_64-7.2");
+}
+
+/// Everything that may freeze is frozen, and thaws by page faults in the area of modules.
+fn serves_with_everything_frozen(name: &str, kernel: &str) {
+    KernelTest::check(name, |test| {
+        let kernel = test.kernel(kernel);
         let scenario = test.frozen_on_x86_64();
         let run = Run::kshrink("frozen-pack").args(["plan", "--everything"]).arg(&kernel.vmlinux);
         let plan = test.chain.succeed(run.stdin(busybox_plan())).text();
@@ -148,12 +171,25 @@ fn the_64_bit_kernel_for_a_command_line_and_a_trace_serves() {
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks() {
-    KernelTest::check("the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks", |test| {
-        let kernel = test.kernel("websmp-x86_64");
+    let name = "the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks";
+    shrinks_with_mitigations(name, "websmp-x86_64", &[]);
+}
+
+#[test]
+#[ignore = "builds one more kernel"]
+fn the_64_bit_kernel_of_linux_7_2_with_mitigations_stays_the_same_or_shrinks() {
+    let name = "the_64_bit_kernel_of_linux_7_2_with_mitigations_stays_the_same_or_shrinks";
+    shrinks_with_mitigations(name, "websmp-x86_64-7.2", &["--passes", "syscalls,reach"]);
+}
+
+fn shrinks_with_mitigations(name: &str, kernel: &str, passes: &[&str]) {
+    KernelTest::check(name, |test| {
+        let kernel = test.kernel(kernel);
         let scenario = test.smp_on_x86_64(&kernel);
         is_mostly_lifted(&kernel);
         stays_the_same(test, &kernel, &scenario, 4096);
-        let small = test.rewritten(&kernel, "small", &busybox_plan(), &["--pack-segments"]);
+        let options = [&["--pack-segments"], passes].concat();
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &options);
         test.passes(&scenario, &small.kernel, &[]);
         // Text fills the large page of entry text, and each function keeps its room for call thunks.
         assert!(small.size("after", "text") + (2 << 20) <= small.size("before", "text"));

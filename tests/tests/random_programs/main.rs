@@ -292,7 +292,7 @@ fn rewrite_all(
     figures.resolved += summary["jump_tables"].as_u64().ok_or("kcfg counts no jump tables")?;
     let is_pie = variant.link.contains(&"-static-pie");
     let shuffled: &[&str] = match (variant.machine, is_pie) {
-        (Machine::X86_64, _) => &[DEDUPLICATED, PROPAGATED, SHUFFLED, INSTRUMENTED, EXERCISED],
+        (Machine::X86_64, _) => &[DEDUPLICATED, PROPAGATED, SHUFFLED, INSTRUMENTED, EXERCISED, FROZEN],
         (_, true) => &[DEDUPLICATED, PROPAGATED, SHUFFLED, FROZEN],
         (_, false) => &[DEDUPLICATED, PROPAGATED, INSTRUMENTED, EXERCISED, FROZEN],
     };

@@ -53,15 +53,15 @@ pub struct Case {
     pub runs: bool,
 }
 
-/// Returns all tests of a testsuite, sorted by name.
-pub fn all(suite: &Path) -> Vec<Case> {
+/// Returns all tests of a testsuite, sorted by name. `ours` are parts of the conditions of directives that hold.
+pub fn all(suite: &Path, ours: &[&str]) -> Vec<Case> {
     let mut paths = Vec::new();
     for folder in FOLDERS {
         c_files(&suite.join(folder.path), &mut paths);
     }
     paths.sort_unstable();
     paths.dedup();
-    paths.iter().filter_map(|path| case(suite, path)).collect()
+    paths.iter().filter_map(|path| case(suite, path, ours)).collect()
 }
 
 /// Adds the C files below a folder.
@@ -78,7 +78,7 @@ fn c_files(folder: &Path, paths: &mut Vec<PathBuf>) {
 }
 
 /// Returns a test; `None` for a file that belongs to other tests.
-fn case(suite: &Path, path: &Path) -> Option<Case> {
+fn case(suite: &Path, path: &Path, ours: &[&str]) -> Option<Case> {
     let inside = path.strip_prefix(suite).expect("it was found there");
     let folder = FOLDERS.iter().rfind(|folder| inside.starts_with(folder.path)).expect("it was found in one");
     let text = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -102,7 +102,7 @@ fn case(suite: &Path, path: &Path) -> Option<Case> {
         let Some((name, rest)) = directive(line) else { continue };
         match name {
             "dg-do" => case.runs = rest.split_whitespace().next() == Some("run"),
-            "dg-options" | "dg-additional-options" if holds(rest) => case.options.extend(words(rest)),
+            "dg-options" | "dg-additional-options" if holds(rest, ours) => case.options.extend(words(rest)),
             "dg-additional-sources" => case.sources.extend(words(rest).map(|source| dir.join(source))),
             _ => {}
         }
@@ -130,10 +130,9 @@ fn words(arguments: &str) -> impl Iterator<Item = String> {
 }
 
 /// Whether the condition of a directive holds, as far as can be determined without DejaGnu: there is none, or it names
-/// this machine without negation.
-fn holds(arguments: &str) -> bool {
+/// the machine, by one of the words in `ours`, without negation.
+fn holds(arguments: &str, ours: &[&str]) -> bool {
     let Some((_, condition)) = arguments.split_once("{ target") else { return true };
-    let ours = ["i?86-", "*-*-linux", "*-*-gnu", "ia32", "ilp32", "*-*-*"];
     !condition.contains('!') && ours.iter().any(|name| condition.contains(name))
 }
 
@@ -151,6 +150,7 @@ fn directives_are_read() {
         words(arguments("/* { dg-additional-sources pr68661-1b.c } */")).collect::<Vec<_>>(),
         ["pr68661-1b.c"]
     );
+    let holds = |arguments: &str| holds(arguments, &["i?86-", "*-*-linux"]);
     assert!(holds(options));
     assert!(holds(arguments(r#"{ dg-options "-msse2" { target { i?86-*-* x86_64-*-* } } }"#)));
     assert!(!holds(arguments(r#"{ dg-options "-mavx" { target avx_runtime } }"#)));

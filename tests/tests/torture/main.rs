@@ -2,10 +2,10 @@
 GCC's own execution tests are rewritten, and must behave as before.
 
 They are C programs that exit with 0 if they were compiled correctly. Most of them are regression tests for rare cases
-of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for i386 at all of [`LEVELS`], with the
-options of its directives ([`Case`]), and has to behave the same after each of [`PASSES`], and at each level after two
-of [`PASSES_IN_TURN`]. A program that the rewriter refuses with a clear error is counted by the reason, and is not a
-failure; a difference is one.
+of the language. `fixtures/programs/torture.sh` unpacks them. Each is compiled for a [`Target`] at all of its levels,
+with the options of its directives ([`Case`]), and has to behave the same after each of [`PASSES`], and at each level
+after two of [`PASSES_IN_TURN`]. A program that the rewriter refuses with a clear error is counted by the reason, and is
+not a failure; a difference is one.
 
 It takes most of an hour on two cores, so `make study-torture` runs it, and `make test` does not. The last results are
 in docs/torture.md. `KSHRINK_TORTURE=TEXT` runs only the tests with TEXT in their path.
@@ -22,23 +22,44 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use kshrink_tests::{
-    Chain, EXERCISED, FROZEN, INSTRUMENTED, Outcome, PROPAGATED, Random, Run, SHUFFLED, parallel, recipe,
+    Chain, EXERCISED, FROZEN, INSTRUMENTED, Machine, Outcome, PROPAGATED, Random, Run, SHUFFLED, parallel,
+    recipe,
 };
 
 use cases::Case;
 use table::Table;
 
-const LEVELS: [&[&str]; 3] = [&["-Os"], &["-O2"], &["-O3", "-msse2"]];
 const PASSES: [&str; 2] = ["none", "reach"];
 /// Over the levels, each test is rewritten with all of these.
 const PASSES_IN_TURN: [&str; 5] = [SHUFFLED, INSTRUMENTED, EXERCISED, PROPAGATED, FROZEN];
-/// With the shared C library of the cross compiler: linking takes half the time that it takes with `-static`, and is
-/// most of the work. The load address is fixed, as the stores of [`INSTRUMENTED`] require.
-const LINK: &[&str] = &[
-    "-no-pie",
-    "-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2",
-    "-Wl,-rpath=/usr/i686-linux-gnu/lib",
-];
+/// What the tests are compiled for.
+struct Target {
+    machine: Machine,
+    levels: [&'static [&'static str]; 3],
+    /// With a shared C library: linking takes half the time that it takes with `-static`, and is most of the work. The
+    /// load address is fixed, as the stores of [`INSTRUMENTED`] require on i386.
+    link: &'static [&'static str],
+    /// Parts of the conditions of directives that hold.
+    conditions: &'static [&'static str],
+}
+
+const I386: Target = Target {
+    machine: Machine::I386,
+    levels: [&["-Os"], &["-O2"], &["-O3", "-msse2"]],
+    link: &[
+        "-no-pie",
+        "-Wl,--dynamic-linker=/usr/i686-linux-gnu/lib/ld-linux.so.2",
+        "-Wl,-rpath=/usr/i686-linux-gnu/lib",
+    ],
+    conditions: &["i?86-", "*-*-linux", "*-*-gnu", "ia32", "ilp32", "*-*-*"],
+};
+
+const X86_64: Target = Target {
+    machine: Machine::X86_64,
+    levels: [&["-Os"], &["-O2"], &["-O3", "-mavx2"]],
+    link: &["-no-pie"],
+    conditions: &["x86_64-", "*-*-linux", "*-*-gnu", "lp64", "*-*-*"],
+};
 
 /// A test that takes longer never ends, or tests the machine.
 const ORIGINAL_LIMIT: Duration = Duration::from_secs(10);
@@ -65,11 +86,22 @@ enum TestResult {
 
 #[test]
 #[ignore = "takes most of an hour; run by make study-torture"]
-fn tests_of_gcc_do_what_they_did_before() {
+fn tests_of_gcc_for_i386_do_what_they_did_before() {
+    do_what_they_did_before(&I386);
+}
+
+#[test]
+#[ignore = "takes most of an hour; run by make study-torture ARCH=x86_64"]
+fn tests_of_gcc_for_x86_64_do_what_they_did_before() {
+    do_what_they_did_before(&X86_64);
+}
+
+/// Runs the tests for a target.
+fn do_what_they_did_before(target: &Target) {
     recipe("install.sh", &["torture"]);
     let suite = recipe("programs/torture.sh", &[]);
     let filter = std::env::var("KSHRINK_TORTURE").unwrap_or_default();
-    let mut cases = cases::all(&suite);
+    let mut cases = cases::all(&suite, target.conditions);
     cases.retain(|case| case.name.contains(&filter));
     assert!(!cases.is_empty(), "no test of {} has {filter:?} in its path", suite.display());
 
@@ -80,9 +112,9 @@ fn tests_of_gcc_do_what_they_did_before() {
     }
 
     let start = Instant::now();
-    let table = Mutex::new(Table::new(&LEVELS));
+    let table = Mutex::new(Table::new(&target.levels));
     parallel(cases.len(), |i| {
-        let (name, verdicts) = (&cases[i].name, verdicts(&cases[i]));
+        let (name, verdicts) = (&cases[i].name, verdicts(&cases[i], target));
         let mut table = table.lock().expect("no thread panics with the table");
         table.add(name, verdicts);
         if table.tests() % REPORTED == 0 || table.tests() == cases.len() {
@@ -97,23 +129,29 @@ fn tests_of_gcc_do_what_they_did_before() {
 }
 
 /// Returns the results of one test at every level.
-fn verdicts(case: &Case) -> Vec<TestResult> {
+fn verdicts(case: &Case, target: &Target) -> Vec<TestResult> {
     let mut earlier: Vec<Vec<Vec<u8>>> = Vec::new();
     let mut in_turn = PASSES_IN_TURN.into_iter().cycle();
     let mut verdict = |level: &&[&str]| {
         let passes = PASSES.into_iter().chain(in_turn.by_ref().take(2));
-        verdict(case, level, &passes.collect::<Vec<_>>(), &mut earlier)
+        verdict(case, target, level, &passes.collect::<Vec<_>>(), &mut earlier)
     };
-    LEVELS.iter().map(&mut verdict).collect()
+    target.levels.iter().map(&mut verdict).collect()
 }
 
 /// Returns the result of one test at one level. Objects of earlier levels need not be tested again.
-fn verdict(case: &Case, level: &[&str], passes: &[&str], earlier: &mut Vec<Vec<Vec<u8>>>) -> TestResult {
+fn verdict(
+    case: &Case,
+    target: &Target,
+    level: &[&str],
+    passes: &[&str],
+    earlier: &mut Vec<Vec<Vec<u8>>>,
+) -> TestResult {
     if !case.runs {
         return TestResult::Skipped("is not to be run");
     }
-    let what = format!("torture {} {}", case.name, level.join(" "));
-    let mut chain = Chain::new(&what);
+    let what = format!("torture {} {} {}", target.machine.name(), case.name, level.join(" "));
+    let mut chain = Chain::new(&what).on(target.machine);
     let options: Vec<&str> = level
         .iter()
         .copied()
@@ -135,7 +173,7 @@ fn verdict(case: &Case, level: &[&str], passes: &[&str], earlier: &mut Vec<Vec<V
     earlier.push(contents);
 
     let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
-    let link: Vec<&str> = LINK.iter().chain(&options).copied().chain(["-lm"]).collect();
+    let link: Vec<&str> = target.link.iter().chain(&options).copied().chain(["-lm"]).collect();
     let Ok(warnings) = chain.link("original", &objects, &link) else {
         return TestResult::Skipped("does not link");
     };

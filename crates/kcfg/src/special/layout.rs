@@ -121,6 +121,12 @@ impl Versions {
             Versions::From(first) => version >= first,
         }
     }
+
+    /// Whether these versions all precede the others.
+    #[cfg(test)]
+    pub(super) fn precede(self, others: Versions) -> bool {
+        matches!((self, others), (Versions::Before(end), Versions::From(first)) if end <= first)
+    }
 }
 
 impl fmt::Display for Versions {

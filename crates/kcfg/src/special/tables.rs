@@ -58,17 +58,21 @@ struct Table {
     /// The sections that hold it.
     names: &'static [Name],
     about: About,
-    /// The possible layouts of its entries; each kernel uses one. The layouts of one machine differ in size or in the
-    /// relocated fields, which identify the right one. A machine without a layout here does not have the table.
+    /// The possible layouts of its entries; each kernel uses one. The layouts of one machine differ in size, in the
+    /// relocated fields or in their versions, by rising version, which identify the right one. A machine without a
+    /// layout here does not have the table.
     layouts: &'static [EntryLayout],
 }
 
 const I386: &[Machine] = &[Machine::I386];
 const X86_64: &[Machine] = &[Machine::X86_64];
 const AARCH64: &[Machine] = &[Machine::Aarch64];
-const X86_AND_AARCH64: &[Machine] = &[Machine::I386, Machine::X86_64, Machine::Aarch64];
+const I386_AND_AARCH64: &[Machine] = &[Machine::I386, Machine::Aarch64];
 const MACHINES_32: &[Machine] = &[Machine::I386, Machine::Arm];
 const MACHINES_64: &[Machine] = &[Machine::X86_64, Machine::Aarch64];
+
+const BEFORE_6_19: Versions = Versions::Before(KernelVersion::new(6, 19));
+const FROM_6_19: Versions = Versions::From(KernelVersion::new(6, 19));
 
 /// Creates a layout of every version.
 const fn layout(
@@ -207,10 +211,15 @@ const TABLES: &[Table] = &[
         about: About::Instruction,
         // include/asm-generic/bug.h, without and with the name of the source file (`CONFIG_DEBUG_BUGVERBOSE`). On
         // 32-bit ARM the name is always present (arch/arm/include/asm/bug.h), and entries of assembly have no flags
-        // (arch/arm/include/asm/assembler.h).
+        // (arch/arm/include/asm/assembler.h). From 6.19 on, `format` precedes the name on x86-64, and on i386 with
+        // `CONFIG_DEBUG_BUGVERBOSE_DETAILED` (arch/x86/include/asm/bug.h).
         layouts: &[
-            layout(X86_AND_AARCH64, 8, &[0], Detail::BugFlags(4)),
-            layout(X86_AND_AARCH64, 12, &[0, 4], Detail::BugFlags(10)),
+            layout(I386_AND_AARCH64, 8, &[0], Detail::BugFlags(4)),
+            layout(I386_AND_AARCH64, 12, &[0, 4], Detail::BugFlags(10)),
+            of_versions(BEFORE_6_19, layout(X86_64, 8, &[0], Detail::BugFlags(4))),
+            of_versions(BEFORE_6_19, layout(X86_64, 12, &[0, 4], Detail::BugFlags(10))),
+            of_versions(FROM_6_19, layout(X86_64, 12, &[0, 4], Detail::BugFlags(8))),
+            of_versions(FROM_6_19, layout(X86, 16, &[0, 4, 8], Detail::BugFlags(14))),
             cut(2, layout(ARM, 12, &[0, 4], Detail::BugFlags(10))),
         ],
     },
@@ -343,13 +352,24 @@ impl TableKind {
         let layouts = || self.table().layouts_on(machine);
         let fields = || section.relocs.iter().filter(|reloc| reloc.class != RelocClass::None);
         let offsets = || fields().map(|reloc| reloc.offset);
-        let Some(found) = layouts().find(|layout| layout.fits(section.size, offsets())) else {
+        let fitting: Vec<_> = layouts().filter(|layout| layout.fits(section.size, offsets())).collect();
+        let Some(&first) = fitting.first() else {
             let known: Vec<String> = layouts().map(EntryLayout::to_string).collect();
             let (size, relocs, known) = (section.size, section.relocs.len(), known.join(", or "));
             return Err(format!(
                 "its {size} bytes with {relocs} relocations are not whole entries of {known}"
             ));
         };
+        if version.is_none() && section.size > 0 && fitting.iter().any(|other| other.detail != first.detail) {
+            return Err(format!(
+                "its entries have {first}, which mean something else in {} than in other versions, and no \
+                 include/config/kernel.release tells the version",
+                first.versions
+            ));
+        }
+        let of_version =
+            |layout: &&&EntryLayout| version.is_none_or(|version| layout.versions.contain(version));
+        let found = fitting.iter().find(of_version).map_or(first, |found| *found);
         match version.filter(|&version| !found.versions.contain(version)) {
             Some(version) if section.size > 0 => Err(format!(
                 "its entries have {found}, as in {}, but include/config/kernel.release says Linux {version}",
@@ -371,9 +391,11 @@ mod tests {
             for &machine in ALL {
                 let layouts: Vec<&EntryLayout> = table.layouts_on(machine).collect();
                 for (i, layout) in layouts.iter().enumerate() {
-                    let shape = |layout: &EntryLayout| (layout.size, layout.relocated);
-                    let told_apart = layouts[..i].iter().all(|other| shape(other) != shape(layout));
-                    assert!(told_apart, "{:?} on {machine}", table.kind);
+                    let is_other = |other: &&EntryLayout| {
+                        let same_shape = (other.size, other.relocated) == (layout.size, layout.relocated);
+                        !same_shape || other.versions.precede(layout.versions)
+                    };
+                    assert!(layouts[..i].iter().all(is_other), "{:?} on {machine}", table.kind);
                     // The first reference of an entry supplies its edges.
                     assert_eq!(layout.relocated[0], 0, "{:?}", table.kind);
                 }

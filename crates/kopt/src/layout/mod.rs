@@ -20,12 +20,15 @@ pub(crate) mod hot_cold;
 pub(crate) mod invert;
 pub(crate) mod split;
 
+use std::sync::Arc;
+
 use goblin::elf::section_header::SHF_EXECINSTR;
 use goblin::elf::sym::{STB_LOCAL, STT_FUNC};
 use indexmap::IndexMap;
 use kcfg::graph::{Editor, Graph, Symbol, SymbolPlace};
-use kcfg::index::{NodeId, SectionId};
+use kcfg::index::{FunctionId, NodeId, SectionId};
 use kcfg::special::{Rule, World};
+use rustc_hash::FxHashMap;
 
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::report::PassReport;
@@ -154,11 +157,25 @@ fn is_hot_last(class: &str) -> bool {
 /// The suffix of the names of parts of functions that are out of line, as compilers give it.
 pub(crate) const COLD: &str = "cold";
 
+/// Returns the source files of local functions. objtool of Linux 7.2 looks for the function of a part among the symbols of
+/// its file, and then among global ones.
+fn files_of_functions(graph: &Graph) -> FxHashMap<FunctionId, Arc<str>> {
+    let named = graph.symbols().iter().filter_map(|symbol| {
+        let SymbolPlace::Node(node, 0) = symbol.place else { return None };
+        let id = graph.function_of(node)?;
+        let function = graph.function(id);
+        let is_name = symbol.name == function.name && node == function.entry();
+        Some((id, symbol.file.clone().filter(|_| is_name)?))
+    });
+    named.collect()
+}
+
 /// Gives each moved part of a function a symbol for backtraces and profilers: the name of the function, a dot and a
 /// suffix.
 pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
     // objtool recognizes parts by this word (tools/objtool/elf.c, `read_symbols`).
     let needs_cold = graph.world().is_checked_by_objtool() && suffix != COLD;
+    let files = files_of_functions(graph);
     let mut editor = Editor::new(graph, "layout");
     for part in parts {
         let graph = editor.graph();
@@ -167,7 +184,7 @@ pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
         let cold = if needs_cold && graph.node(function.entry()).live { ".cold" } else { "" };
         let symbol = Symbol {
             name: format!("{}{cold}.{suffix}", function.name),
-            file: None,
+            file: files.get(&part.function).cloned(),
             binding: STB_LOCAL,
             kind: STT_FUNC,
             other: 0,

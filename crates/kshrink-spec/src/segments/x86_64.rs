@@ -27,6 +27,8 @@ struct Part {
     name: &'static str,
     /// The symbols at its begin and its end in the script.
     symbols: [&'static str; 2],
+    /// Whether scripts may lack it.
+    is_optional: bool,
     /// The options that need the alignment, with the reason. Some have other names before Linux 6.9.
     needed: &'static [(&'static str, &'static str)],
 }
@@ -42,6 +44,7 @@ const PARTS: [Part; 2] = [
     Part {
         name: "the text of entries",
         symbols: ["__entry_text_start", "__entry_text_end"],
+        is_optional: false,
         needed: &[
             ("CONFIG_MITIGATION_PAGE_TABLE_ISOLATION", CLONED),
             ("CONFIG_PAGE_TABLE_ISOLATION", CLONED),
@@ -52,6 +55,8 @@ const PARTS: [Part; 2] = [
     Part {
         name: "unencrypted data",
         symbols: ["__start_bss_decrypted", "__end_bss_decrypted"],
+        // Linux 7.2 has it only with CONFIG_AMD_MEM_ENCRYPT.
+        is_optional: true,
         needed: &[("CONFIG_AMD_MEM_ENCRYPT", DECRYPTED)],
     },
 ];
@@ -65,6 +70,11 @@ impl Part {
     /// Returns the option of a build that needs the alignment, and the reason.
     fn obstacle(&self, build: &KernelBuild) -> Option<(&'static str, &'static str)> {
         self.needed.iter().find(|(option, _)| build.is_enabled(option)).copied()
+    }
+
+    /// Whether a script has it.
+    fn is_in(&self, script: &str) -> bool {
+        !self.is_optional || self.symbols.iter().any(|symbol| script.contains(&format!("{symbol} = .;")))
     }
 }
 
@@ -85,7 +95,7 @@ fn fills(build: &KernelBuild) -> bool {
 
 /// Returns the script with parts that begin and end at pages, where the build allows it.
 pub(super) fn packed(script: &str, build: &KernelBuild) -> Result<String, String> {
-    let mut free = PARTS.iter().filter(|part| part.obstacle(build).is_none());
+    let mut free = PARTS.iter().filter(|part| part.is_in(script) && part.obstacle(build).is_none());
     let script = free.try_fold(script.to_owned(), |script, part| with_pages(&script, part.symbols))?;
     if fills(build) { with_fillers(&script) } else { Ok(script) }
 }
@@ -134,6 +144,14 @@ mod tests {
         assert_eq!(lines, [false, false, false, false, false, false, false, true, true]);
         assert_eq!(data.matches(LARGE_PAGE).count(), 3);
         assert!(!data.lines().last().unwrap().contains(LARGE_PAGE), "{data}");
+    }
+
+    #[test]
+    fn newer_scripts_lack_unencrypted_data() {
+        let (without, _) = SCRIPT.split_once(" _etext").unwrap();
+        assert_eq!(PARTS.map(|part| part.is_in(without)), [true, false]);
+        assert_eq!(PARTS.map(|part| part.is_in("")), [true, false]);
+        assert_eq!(PARTS.map(|part| part.is_in(SCRIPT)), [true, true]);
     }
 
     #[test]
