@@ -97,7 +97,7 @@ impl<'b> Staged<'b> {
         let variables: &[&str] = if self.is_checked { &[NO_DESCENT] } else { &[] };
         self.make.make(&targets, variables, "relinking the kernel")?;
         if fs::read(&input)? != before {
-            let name = input.file_name().map(|name| name.display().to_string());
+            let name = input.file_name().map(|name| name.to_string_lossy().into_owned());
             return Err(self.make.stale(&name.unwrap_or_default()));
         }
         self.is_checked = true;
