@@ -65,7 +65,7 @@ fn panic(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Vec
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
-    shrinks_and_serves("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", "web-x86_64");
+    shrinks_and_serves("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", "web-x86_64", 67.0);
 }
 
 /// Its warnings carry their texts, and its startup code has names of its own.
@@ -73,10 +73,11 @@ fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_of_linux_7_2_stays_the_same_or_shrinks_and_serves() {
     let name = "the_64_bit_kernel_of_linux_7_2_stays_the_same_or_shrinks_and_serves";
-    shrinks_and_serves(name, "web-x86_64-7.2");
+    shrinks_and_serves(name, "web-x86_64-7.2", 45.0);
 }
 
-fn shrinks_and_serves(name: &str, kernel: &str) {
+/// With packed segments and unwind tables, the footprint falls by more than `least_cut` per cent.
+fn shrinks_and_serves(name: &str, kernel: &str, least_cut: f64) {
     KernelTest::check(name, |test| {
         let kernel = test.kernel(kernel);
         let scenario = test.web_on_x86_64();
@@ -88,7 +89,7 @@ fn shrinks_and_serves(name: &str, kernel: &str) {
         let packed = test.rewritten(&kernel, "packed", &busybox_plan(), &options);
         test.passes(&scenario, &packed.kernel, &[]);
         assert!(
-            packed.cut("footprint") > 67.0,
+            packed.cut("footprint") > least_cut,
             "the footprint fell by only {:.2} %",
             packed.cut("footprint")
         );
@@ -101,18 +102,20 @@ fn shrinks_and_serves(name: &str, kernel: &str) {
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_serves_with_everything_frozen() {
-    serves_with_everything_frozen("the_64_bit_kernel_serves_with_everything_frozen", "web-x86_64");
+    serves_with_everything_frozen("the_64_bit_kernel_serves_with_everything_frozen", "web-x86_64", 75.0);
 }
 
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_of_linux_7_2_serves_with_everything_frozen() {
     let name = "the_64_bit_kernel_of_linux_7_2_serves_with_everything_frozen";
-    serves_with_everything_frozen(name, "web-x86_64-7.2");
+    // Its linker script makes fewer gaps.
+    serves_with_everything_frozen(name, "web-x86_64-7.2", 50.0);
 }
 
-/// Everything that may freeze is frozen, and thaws by page faults in the area of modules.
-fn serves_with_everything_frozen(name: &str, kernel: &str) {
+/// Everything that may freeze is frozen, and thaws by page faults in the area of modules. The footprint falls by more than
+/// `least_cut` per cent.
+fn serves_with_everything_frozen(name: &str, kernel: &str, least_cut: f64) {
     KernelTest::check(name, |test| {
         let kernel = test.kernel(kernel);
         let scenario = test.frozen_on_x86_64();
@@ -123,7 +126,7 @@ fn serves_with_everything_frozen(name: &str, kernel: &str) {
         let console = test.console(&frozen.kernel);
         assert!(console.contains("kshrink: frozen_text_pages"), "{console}");
         assert!(
-            frozen.cut("footprint") > 75.0,
+            frozen.cut("footprint") > least_cut,
             "the footprint fell by only {:.2} %",
             frozen.cut("footprint")
         );
