@@ -45,6 +45,9 @@ pub fn link(staged: &mut Staged<'_>, object: &mut Object<'_>, phases: &mut Phase
 /// include/asm-generic/vmlinux.lds.h), 4 bytes for 256.
 const TEXT_SIZE: &str = "text_size = _etext - _stext;";
 
+/// The kernel's entry. It begins its text in Linux 6.12, and the text of system call and interrupt entries does in 7.2.
+const HEAD: &str = "*(.head.text)";
+
 /// Takes the tables out of an object that is to be linked there. The kernel looks up only the bytes that stand for states,
 /// which are at the start of its text, so that the linker script makes room for no others; the function tracer looks up
 /// its own code as well.
@@ -52,15 +55,15 @@ const TEXT_SIZE: &str = "text_size = _etext - _stext;";
 /// # Errors
 /// If the object has no tables, or the linker script cannot be changed.
 pub fn take(staged: &Staged<'_>, object: &mut Object<'_>) -> Result<Tables, Failure> {
-    let tables = Tables::take(object)?;
     let build = staged.build();
-    if build.is_enabled("CONFIG_DYNAMIC_FTRACE") {
-        return Ok(tables);
-    }
     let name = build.linker_script.strip_prefix(&build.dir).unwrap_or(&build.linker_script);
     let path = staged.dir().join(name);
     let failed = |error: std::io::Error| Failure::job(format!("{}: {error}", path.display()));
     let script = fs::read_to_string(&path).map_err(failed)?;
+    let tables = Tables::take(object, if script.contains(HEAD) { ".head.text" } else { ".entry.text" })?;
+    if build.is_enabled("CONFIG_DYNAMIC_FTRACE") {
+        return Ok(tables);
+    }
     let end = format!("text_size = {FIRST} + {} - _stext;", tables.states());
     fs::write(&path, script.replacen(TEXT_SIZE, &end, 1)).map_err(failed)?;
     Ok(tables)

@@ -30,9 +30,6 @@ const UNDEFINED: [u8; STATE] = [0; STATE];
 
 /// The section of the packed tables, which the linker script places in read-only data.
 const ROOM: &str = ".rodata.kshrink.orc";
-/// The section of the bytes that stand for states: the start of the kernel's text, after its entry.
-const BYTES: &str = ".head.text";
-
 /// The first of these bytes.
 pub const FIRST: &str = "kshrink_unwind_states";
 
@@ -40,8 +37,8 @@ pub const FIRST: &str = "kshrink_unwind_states";
 const COPIED: [[&str; 2]; 2] =
     [["ftrace_caller", "ftrace_caller_end"], ["ftrace_regs_caller", "ftrace_regs_caller_end"]];
 
-/// The symbols of the linker script at the bounds of the kernel's text and of its init text.
-const BOUNDS: [&str; 4] = ["_stext", "_etext", "_sinittext", "_einittext"];
+/// The symbols of the linker script at the bounds of the kernel's text and of its init text, and [`FIRST`].
+const BOUNDS: [&str; 5] = ["_stext", "_etext", "_sinittext", "_einittext", FIRST];
 
 /// The tables of an object, which has small ones instead, and room for the packed form.
 pub struct Tables {
@@ -73,11 +70,12 @@ impl fmt::Display for Sizes {
 }
 
 impl Tables {
-    /// Takes the tables out of an object whose symbols for them the runtime refers to.
+    /// Takes the tables out of an object whose symbols for them the runtime refers to. The bytes that stand for states go to
+    /// a section with the name `bytes_in`, which must be part of the kernel's text.
     ///
     /// # Errors
     /// If the object has no such tables, or lacks the runtime.
-    pub fn take(object: &mut Object<'_>) -> Result<Tables, Failure> {
+    pub fn take(object: &mut Object<'_>, bytes_in: &'static str) -> Result<Tables, Failure> {
         let wrong = |problem: &str| Failure::job(format!("{ADDRESSES}, {STATES}: {problem}"));
         let find = |name: &str| {
             let mut all = (0..object.sections.len()).filter(|&i| object.sections[i].name == name);
@@ -110,19 +108,19 @@ impl Tables {
         let ends = states_of.iter().map(|state| **state == UNDEFINED).collect();
 
         let copied: Vec<usize> = copied(object, &relocs)?;
-        let bytes = add(object, BYTES, SHF_ALLOC | SHF_EXECINSTR, 1, vec![0xcc; states_of.len()]);
+        let bytes = add(object, bytes_in, SHF_ALLOC | SHF_EXECINSTR, 1, vec![0xcc; states_of.len()]);
         let symbol = define(object, FIRST, Place::Section(bytes), 0)?;
         let here = relocs.iter().map(|reloc| (reloc.symbol, reloc.addend));
         let own = (0..states_of.len()).map(|number| ((symbol, number as i64), states_of[number]));
         let kept = copied.iter().map(|&i| ((relocs[i].symbol, relocs[i].addend), all[i]));
         let (targets, kept): (Vec<(SymbolIndex, i64)>, Vec<&[u8]>) = own.chain(kept).unzip();
         let bounds = BOUNDS.map(|name| object.symbols.iter().position(|symbol| symbol.name == name));
-        let [Some(stext), Some(etext), Some(sinittext), Some(einittext)] = bounds else {
+        if bounds.contains(&None) {
             return Err(Failure::job("the runtime for unwinding does not refer to the bounds of text"));
-        };
-        let bounds = [stext, etext, sinittext, einittext].map(|symbol| (SymbolIndex::from(symbol), 0));
+        }
+        let bounds = bounds.into_iter().flatten().map(|symbol| (SymbolIndex::from(symbol), 0));
         let machine = object.machine;
-        let words = bounds.into_iter().chain(here).enumerate();
+        let words = bounds.chain(here).enumerate();
         let words = words.map(|(number, (symbol, addend))| linked::word(machine, number, symbol, addend));
         let words: Vec<Reloc> = words.collect();
         replace(&mut object.sections[states], kept.concat(), Vec::new());
@@ -156,6 +154,13 @@ impl Tables {
             .collect();
         sorted.sort_unstable();
         let regions = [bounds[0]..bounds[1], bounds[2]..bounds[3], frozen];
+        let last = bounds[4] + self.states() as u32;
+        if bounds[4] < regions[0].start || last > regions[0].end {
+            return Err(Failure::job(format!(
+                "{}: the linker script does not place {FIRST} in text; omit --pack-unwind",
+                vmlinux.display()
+            )));
+        }
         let mut packed = regions.into_iter().map(|range| region(&sorted, range));
         let regions = std::array::from_fn(|_| packed.next().unwrap_or_else(|| Ok(Region::default())));
         let [text, init, frozen] = regions;
@@ -297,14 +302,18 @@ mod tests {
     #[test]
     fn small_tables_are_left() {
         let mut object = object();
-        let tables = Tables::take(&mut object).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        let tables =
+            Tables::take(&mut object, ".head.text").unwrap_or_else(|failure| panic!("{}", failure.message()));
         // The most frequent state has number 0.
         assert_eq!((tables.states(), &tables.numbers[..]), (3, &[0, 2, 0, 1][..]));
         assert_eq!(tables.ends, [false, true, false]);
         let named =
             |name: &str| object.symbols.iter().find(|symbol| symbol.name == name).expect("the symbol");
         let Place::Section(bytes) = named(FIRST).place else { panic!("the bytes have no place") };
-        assert_eq!((object.section(bytes).name, &*object.section(bytes).data), (BYTES, &[0xcc; 3][..]));
+        assert_eq!(
+            (object.section(bytes).name, &*object.section(bytes).data),
+            (".head.text", &[0xcc; 3][..])
+        );
         let states = object.sections.iter().find(|section| section.name == STATES).expect("states");
         assert_eq!(&*states.data, &[CALL, UNDEFINED, PUSHED].concat()[..]);
         let addresses = object.sections.iter().find(|section| section.name == ADDRESSES).expect("addresses");
@@ -312,7 +321,7 @@ mod tests {
             addresses.relocs.iter().map(|reloc| (object.symbol(reloc.symbol).name, reloc.addend)).collect();
         assert_eq!(targets, [(FIRST, 0), (FIRST, 1), (FIRST, 2)]);
         let words = object.sections.iter().find(|section| section.name == Purpose::Unwinding.section());
-        assert_eq!(words.expect("words").relocs.len(), 4 + 4);
+        assert_eq!(words.expect("words").relocs.len(), 5 + 4);
     }
 
     #[test]
@@ -324,7 +333,7 @@ mod tests {
         };
         label("ftrace_caller", 1);
         label("ftrace_caller_end", 9);
-        Tables::take(&mut object).unwrap_or_else(|failure| panic!("{}", failure.message()));
+        Tables::take(&mut object, ".head.text").unwrap_or_else(|failure| panic!("{}", failure.message()));
         let addresses = object.sections.iter().find(|section| section.name == ADDRESSES).expect("addresses");
         let kept = addresses.relocs.last().expect("entries");
         assert_eq!((addresses.relocs.len(), kept.symbol, kept.addend), (4, SymbolIndex(1), 1));
@@ -335,7 +344,8 @@ mod tests {
         let refuses = |change: &dyn Fn(&mut Object<'static>), expected: &str| {
             let mut object = object();
             change(&mut object);
-            let message = Tables::take(&mut object).err().expect("a refusal").message().to_owned();
+            let message =
+                Tables::take(&mut object, ".head.text").err().expect("a refusal").message().to_owned();
             assert!(message.contains(expected), "{message}");
         };
         refuses(&|object| object.sections[2].name = ".orc", "expected one section of each name");
