@@ -88,23 +88,11 @@ fn serves_with_everything_frozen(name: &str, kernel: &str, least_cut: f64) {
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks() {
-    let name = "the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks";
-    shrinks_with_mitigations(name, "websmp-x86_64", &[]);
-}
-
-#[test]
-#[ignore = "builds one more kernel"]
-fn the_64_bit_kernel_of_linux_7_2_with_mitigations_stays_the_same_or_shrinks() {
-    let name = "the_64_bit_kernel_of_linux_7_2_with_mitigations_stays_the_same_or_shrinks";
-    shrinks_with_mitigations(name, "websmp-x86_64-7.2", &["--passes", "syscalls,reach"]);
-}
-
-fn shrinks_with_mitigations(name: &str, kernel: &str, passes: &[&str]) {
-    KernelTest::check(name, |test| {
-        let kernel = test.kernel(kernel);
+    KernelTest::check("the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks", |test| {
+        let kernel = test.kernel("websmp-x86_64");
         let scenario = test.smp_on_x86_64(&kernel);
         stays_the_same(test, &kernel, &scenario, 4096);
-        let small = test.rewritten(&kernel, "small", &busybox_plan(), passes);
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
         test.passes(&scenario, &small.kernel, &[]);
     });
 }
