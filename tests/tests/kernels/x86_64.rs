@@ -174,25 +174,12 @@ fn the_64_bit_kernel_for_a_command_line_and_a_trace_serves() {
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks() {
-    let name = "the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks";
-    shrinks_with_mitigations(name, "websmp-x86_64", &[]);
-}
-
-#[test]
-#[ignore = "builds one more kernel"]
-fn the_64_bit_kernel_of_linux_7_2_with_mitigations_stays_the_same_or_shrinks() {
-    let name = "the_64_bit_kernel_of_linux_7_2_with_mitigations_stays_the_same_or_shrinks";
-    shrinks_with_mitigations(name, "websmp-x86_64-7.2", &["--passes", "syscalls,reach"]);
-}
-
-fn shrinks_with_mitigations(name: &str, kernel: &str, passes: &[&str]) {
-    KernelTest::check(name, |test| {
-        let kernel = test.kernel(kernel);
+    KernelTest::check("the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks", |test| {
+        let kernel = test.kernel("websmp-x86_64");
         let scenario = test.smp_on_x86_64(&kernel);
         is_mostly_lifted(&kernel);
         stays_the_same(test, &kernel, &scenario, 4096);
-        let options = [&["--pack-segments"], passes].concat();
-        let small = test.rewritten(&kernel, "small", &busybox_plan(), &options);
+        let small = test.rewritten(&kernel, "small", &busybox_plan(), &["--pack-segments"]);
         test.passes(&scenario, &small.kernel, &[]);
         // Text fills the large page of entry text, and each function keeps its room for call thunks.
         assert!(small.size("after", "text") + (2 << 20) <= small.size("before", "text"));
