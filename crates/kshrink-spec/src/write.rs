@@ -65,7 +65,7 @@ impl Writer<'_> {
         phases.next("relink");
         let mut staged = Staged::copy(build, self.make, out)?;
         if self.input.packs_segments() {
-            segments::edit_script(build, staged.dir())?;
+            segments::edit_script(&staged)?;
             let filled = segments::fill(&mut object, build);
             tracing::info!("{filled} bytes of text fill the large page of entry text");
         }

@@ -70,12 +70,13 @@ impl Region {
         Ok(Region { entries: kept, size })
     }
 
-    /// The steps from each entry to the next, and from the last one to the end, where any state follows: `None`.
-    fn steps(&self) -> impl Iterator<Item = (u16, Option<u16>, u32)> {
-        self.entries.iter().enumerate().map(|(i, entry)| match self.entries.get(i + 1) {
-            Some(next) => (entry.state, Some(next.state), next.distance - entry.distance),
-            None => (entry.state, None, self.size - entry.distance),
-        })
+    /// The steps from each entry to the next, and from the last one to the end: the state, the next state, and the
+    /// distance. The end has the most frequent state, which nothing reads.
+    fn steps(&self) -> impl Iterator<Item = (u16, u16, u32)> {
+        let end = Entry { distance: self.size, state: 0 };
+        let next = self.entries.iter().skip(1).chain([&end]).copied().collect::<Vec<_>>();
+        let both = self.entries.iter().zip(next);
+        both.map(|(entry, next)| (entry.state, next.state, next.distance - entry.distance))
     }
 }
 
@@ -95,7 +96,7 @@ fn class(distance: u32) -> (u32, u32, u32) {
 fn successors(states: usize, regions: &[Region]) -> Vec<Vec<u16>> {
     let mut counts: Vec<BTreeMap<u16, usize>> = vec![BTreeMap::new(); states];
     for (state, next, _) in regions.iter().flat_map(Region::steps) {
-        *counts[usize::from(state)].entry(next.unwrap_or(0)).or_default() += 1;
+        *counts[usize::from(state)].entry(next).or_default() += 1;
     }
     let sorted = counts.into_iter().map(|counts| {
         let mut of: Vec<(Reverse<usize>, u16)> =
@@ -110,8 +111,7 @@ fn successors(states: usize, regions: &[Region]) -> Vec<Vec<u16>> {
 type Symbols = Vec<(u16, u16, u32, u32)>;
 
 fn symbols(region: &Region, successors: &[Vec<u16>]) -> Result<Symbols, Damaged> {
-    let symbol = |(state, next, distance): (u16, Option<u16>, u32)| {
-        let next = next.unwrap_or(0);
+    let symbol = |(state, next, distance): (u16, u16, u32)| {
         let rank = successors[usize::from(state)].iter().position(|&other| other == next);
         let (class, bits, more) = class(distance);
         let symbol = (rank.unwrap_or_default() << CLASS_BITS) as u32 | class;

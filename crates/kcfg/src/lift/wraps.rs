@@ -17,16 +17,11 @@ pub fn redirect(graph: &mut Graph, program: &Program<'_>) {
     };
     for (name, real) in &program.wrapped {
         let (Some(wrapper), Some(definition)) = (entry(graph, name), entry(graph, real)) else { continue };
-        let own = graph.function_of(definition);
-        let others: Vec<NodeId> =
-            graph.node_ids().filter(|&id| graph.is_code(id) && graph.function_of(id) != own).collect();
-        let wrapping = graph.function_of(wrapper);
+        let own = [wrapper, definition].map(|entry| graph.function_of(entry));
+        let is_other = |&id: &NodeId| graph.is_code(id) && !own.contains(&graph.function_of(id));
+        let others: Vec<NodeId> = graph.node_ids().filter(is_other).collect();
         let mut editor = Editor::new(graph, "graph");
-        for id in others {
-            if editor.graph().function_of(id) != wrapping {
-                editor.redirect_end(id, definition, wrapper);
-            }
-        }
+        others.into_iter().for_each(|id| editor.redirect_end(id, definition, wrapper));
         editor.finish();
     }
 }

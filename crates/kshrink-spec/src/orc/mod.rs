@@ -55,13 +55,11 @@ const HEAD: &str = "*(.head.text)";
 /// # Errors
 /// If the object has no tables, or the linker script cannot be changed.
 pub fn take(staged: &Staged<'_>, object: &mut Object<'_>) -> Result<Tables, Failure> {
-    let build = staged.build();
-    let name = build.linker_script.strip_prefix(&build.dir).unwrap_or(&build.linker_script);
-    let path = staged.dir().join(name);
+    let path = staged.linker_script();
     let failed = |error: std::io::Error| Failure::job(format!("{}: {error}", path.display()));
     let script = fs::read_to_string(&path).map_err(failed)?;
     let tables = Tables::take(object, if script.contains(HEAD) { ".head.text" } else { ".entry.text" })?;
-    if build.is_enabled("CONFIG_DYNAMIC_FTRACE") {
+    if staged.build().is_enabled("CONFIG_DYNAMIC_FTRACE") {
         return Ok(tables);
     }
     let end = format!("text_size = {FIRST} + {} - _stext;", tables.states());

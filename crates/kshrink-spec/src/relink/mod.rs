@@ -124,6 +124,12 @@ impl<'b> Staged<'b> {
         Ok(path)
     }
 
+    /// The linker script of the copy. It is newer than its sources once it is changed, so make does not generate it again.
+    pub fn linker_script(&self) -> PathBuf {
+        let script = &self.build.linker_script;
+        self.dir().join(script.strip_prefix(&self.build.dir).unwrap_or(script))
+    }
+
     /// The build.
     pub fn build(&self) -> &'b KernelBuild {
         self.build

@@ -8,10 +8,11 @@ mod arm;
 mod x86_64;
 
 use std::fs;
-use std::path::Path;
 
 use kcli::Failure;
 use kelf::{InputFiles, KernelBuild, Machine, Object};
+
+use crate::relink::Staged;
 
 /// What packing would do to a kernel.
 pub struct Packing {
@@ -61,14 +62,13 @@ pub fn fill(object: &mut Object<'_>, build: &KernelBuild) -> u64 {
     }
 }
 
-/// Changes the linker script in the copy of a build directory. It is newer than its sources then, so make does not
-/// generate it again.
+/// Changes the linker script of a relink.
 ///
 /// # Errors
 /// Bad input if the script is not the one that Linux has.
-pub fn edit_script(build: &KernelBuild, dir: &Path) -> Result<(), Failure> {
-    let name = build.linker_script.strip_prefix(&build.dir).unwrap_or(&build.linker_script);
-    let path = dir.join(name);
+pub fn edit_script(staged: &Staged<'_>) -> Result<(), Failure> {
+    let (build, path) = (staged.build(), staged.linker_script());
+    let name = path.strip_prefix(staged.dir()).unwrap_or(&path);
     let wrong = |problem: &str| {
         Failure::bad_input(format!(
             "{}: {problem}, so its segments cannot be packed; expected the linker script of Linux 6.1 to 7.2; omit \
