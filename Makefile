@@ -9,7 +9,7 @@
 PREFIX = /usr/local
 # Where cargo builds.
 TARGET = $(or $(CARGO_TARGET_DIR),target)
-COMMANDS = census cmdline-spec config-spec coverage frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
+COMMANDS = census cmdline-spec config-spec coverage field-pack frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 # Files installed in share/kshrink/.
 SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/trace.c share/allocations.c share/plugin.h
 

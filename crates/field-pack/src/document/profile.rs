@@ -1,0 +1,212 @@
+//! The document `kshrink-field-profile/1`: the values of the members of allocated structures.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The name of the document's format.
+pub const PROFILE_SCHEMA: &str = "kshrink-field-profile/1";
+
+/// The values of the members of the structures that a kernel allocates.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// [`PROFILE_SCHEMA`].
+    pub schema: String,
+    /// The version of the kernel, `Linux version …`.
+    pub kernel: String,
+    /// The build ID of the kernel's vmlinux in hexadecimal digits, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub build_id: Option<String>,
+    /// The memory dumps.
+    pub cores: Vec<CoreTotals>,
+    /// Whether loads and stores were counted.
+    pub accesses: bool,
+    /// The rules of the slab allocator.
+    pub allocator: Allocator,
+    /// The slab caches, by descending size.
+    pub caches: Vec<CacheProfile>,
+    /// The structures in them, by name.
+    pub types: Vec<TypeProfile>,
+}
+
+/// The sums of a memory dump.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreTotals {
+    /// The name of the file.
+    pub core: String,
+    /// The size of all slabs in bytes.
+    pub slab: u64,
+}
+
+/// The rules by which the slab allocator (SLUB) places objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocator {
+    /// The size of a pointer in bytes.
+    pub word: u64,
+    /// The size of a page in bytes.
+    pub page: u64,
+    /// The least alignment of objects in bytes (`arch_slab_minalign`).
+    pub align: u64,
+    /// The size of a cache line in bytes (`cache_line_size`).
+    pub cache_line: u64,
+    /// The least and greatest preferred order of a slab (`slub_min_order`, `slub_max_order`).
+    pub orders: [u64; 2],
+    /// The preferred number of objects of a slab (`calculate_order`).
+    pub objects: u64,
+}
+
+/// A slab cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CacheProfile {
+    /// Its name.
+    pub name: String,
+    /// The structure of its objects, if it is known.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// The size of an object in bytes, as asked for.
+    pub object_size: u64,
+    /// The size of an object in bytes, with padding.
+    pub size: u64,
+    /// The alignment of objects in bytes.
+    pub align: u64,
+    /// Whether objects begin at cache lines (`SLAB_HWCACHE_ALIGN`).
+    #[serde(default)]
+    pub cache_lines: bool,
+    /// The place of the link to the next free object.
+    pub constructor: Constructor,
+    /// Number of objects of a slab.
+    pub per_slab: u64,
+    /// The size of a slab in bytes.
+    pub slab_bytes: u64,
+    /// The size of its slabs in bytes, the largest of all dumps.
+    pub bytes: u64,
+    /// Number of its objects, used and free, in the same dump.
+    pub objects: u64,
+    /// Number of its allocated objects in the same dump.
+    pub used: u64,
+}
+
+/// The place of the link to the next free object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Constructor {
+    /// It lies in the object, because nothing reads a free object.
+    Inside,
+    /// It lies after the object: the cache has a constructor, or readers that may still hold a free object
+    /// (`SLAB_TYPESAFE_BY_RCU`).
+    After,
+}
+
+/// A structure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TypeProfile {
+    /// Its name, without `struct`.
+    pub name: String,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its alignment in bytes.
+    pub align: u64,
+    /// The source file by which it was compiled, relative to the kernel's source.
+    pub file: String,
+    /// Number of live objects in all dumps, embedded ones too.
+    pub objects: u64,
+    /// Its members in their order, with those of unnamed structures and unions.
+    pub members: Vec<MemberProfile>,
+}
+
+/// The kind of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A number without a sign, also an enumeration or a Boolean.
+    Unsigned,
+    /// A number with a sign.
+    Signed,
+    /// A pointer.
+    Pointer,
+    /// A pointer to code.
+    Function,
+    /// A structure or union with a name of its own.
+    Structure,
+    /// An array.
+    Array,
+    /// A bit-field.
+    Bits,
+}
+
+/// A member.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemberProfile {
+    /// Its name.
+    pub name: String,
+    /// Its offset in bytes.
+    pub offset: u64,
+    /// Its size in bytes; of a bit-field, that of its word.
+    pub bytes: u64,
+    /// Its alignment in bytes.
+    pub align: u64,
+    /// Its kind.
+    pub kind: Kind,
+    /// Its type, as in C.
+    #[serde(rename = "type")]
+    pub of: String,
+    /// The first member with a name of the unnamed structure, union or run of bit-fields that it is part of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Whether it shares its bytes with other members of a union.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub union: bool,
+    /// The least value, as the member's type has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min: Option<Value>,
+    /// The greatest value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<Value>,
+    /// Number of distinct values, at most 4,096.
+    pub distinct: u64,
+    /// The values by descending number of objects; empty if there are more than 256.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<ValueCount>,
+    /// Number of high bits that all values have in common, except 0.
+    pub prefix: u32,
+    /// Number of distinct pages to which a pointer refers, at most 4,096.
+    pub pages: u64,
+    /// Number of low bits that are 0 in all values.
+    pub zeros: u32,
+    /// Number of objects in which it is 0.
+    pub zero: u64,
+    /// Number of loads, by the access log.
+    pub loads: u64,
+    /// Number of stores, by the access log.
+    pub stores: u64,
+}
+
+/// A value of a member: a number, or a place in the kernel's file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// A number.
+    Number(i128),
+    /// The address of a symbol, `name` or `name+0x10`.
+    Symbol(String),
+}
+
+impl fmt::Display for Value {
+    /// Writes the number in hexadecimal digits, or the symbol.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number @ 0..) => write!(formatter, "{number:#x}"),
+            Value::Number(number) => write!(formatter, "{number}"),
+            Value::Symbol(symbol) => write!(formatter, "{symbol}"),
+        }
+    }
+}
+
+/// A value, and how often it occurs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ValueCount {
+    /// The value.
+    pub value: Value,
+    /// Number of objects.
+    pub objects: u64,
+}
