@@ -11,7 +11,7 @@ PREFIX = /usr/local
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 COMMANDS = census cmdline-spec config-spec coverage field-pack frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 # Files installed in share/kshrink/.
-SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/trace.c share/allocations.c share/plugin.h
+SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/trace.c share/allocations.c share/accesses.c share/plugin.h
 
 # Packages and targets of the tests that need only Rust, gcc and binutils; unit tests are not listed. Each
 # target name must be unique in these packages.

@@ -47,7 +47,7 @@ const TYPES: [&str; 25] = [
 ];
 
 /// The prefixes of the enumerators that are read.
-const CONSTANTS: [&str; 5] = ["PG_", "PGTY_", "NR_FREE_PAGES", "NR_SLAB_", "MIGRATE_PCPTYPES"];
+const CONSTANTS: [&str; 6] = ["PG_", "PGTY_", "NR_FREE_PAGES", "NR_SLAB_", "MIGRATE_PCPTYPES", "_SLAB_"];
 
 /// The first version whose only slab allocator is SLUB.
 const ALWAYS_SLUB: KernelVersion = KernelVersion::new(6, 8);

@@ -2,9 +2,17 @@
 //! that they held in memory dumps.
 //!
 //! The method is that of He, Debray and Andrews, *Compressing Dynamic Data Structures in Operating System Kernels*
-//! (2007).
+//! (2007), below *the paper*.
 //!
-//! - [`document`]: the documents `kshrink-field-profile/1` and `kshrink-fields/1`.
+//! 1. [`sources`] finds the structure of the objects of each slab cache, [`types`] reads it from debugging information;
+//! 2. [`profile`](mod@profile) reads the values of members from memory dumps, with the names of [`symbols`];
+//! 3. [`allocator`] is the arithmetic of the slab allocator;
+//! 4. [`document`] has the documents `kshrink-field-profile/1` and `kshrink-fields/1`.
 
+pub mod allocator;
 pub mod document;
 pub mod error;
+pub mod profile;
+pub mod sources;
+pub mod symbols;
+pub mod types;

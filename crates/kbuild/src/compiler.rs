@@ -112,6 +112,43 @@ impl KernelCompiler {
         }
         Ok(fs::read(&object)?)
     }
+
+    /// Compiles the source of an object of the build again, such as `fs/inode.o`, by its recorded command with further
+    /// flags. Returns the object. The build directory is only read.
+    ///
+    /// # Errors
+    /// Bad input if the build has not recorded how it compiled the object. A failed job if the compiler fails.
+    pub fn compile_again(build: &KernelBuild, object: &str, flags: &[&str]) -> Result<Vec<u8>, Failure> {
+        let place = Path::new(object);
+        let name = place.file_name().unwrap_or_default().to_string_lossy();
+        let record = build.dir.join(place.with_file_name(format!(".{name}.cmd")));
+        let words = fs::read_to_string(&record).ok().and_then(|text| recorded_command(&text));
+        let words = words.ok_or_else(|| {
+            Failure::bad_input(format!(
+                "{}: does not record how {object} was compiled; build the kernel there again with `make vmlinux`",
+                record.display()
+            ))
+        })?;
+        let dir = tempfile::tempdir()?;
+        let output_file = dir.path().join("again.o");
+        let mut command = Command::new(&words[0]);
+        command.current_dir(&build.dir).stdin(Stdio::null()).args(&words[1..]).args(flags);
+        command.arg("-c").arg("-o").arg(&output_file);
+        let _span = info_span!("command", line = ?command).entered();
+        let output = command.output().map_err(|error| {
+            Failure::job(format!("compiling {object} again: cannot run {}, which built it: {error}", words[0]))
+        })?;
+        if !output.status.success() {
+            return Err(Failure::job(format!(
+                "compiling {object} again in {} failed ({}); the kernel's source has to be where it was when it was \
+                 built:{}",
+                build.dir.display(),
+                output.status,
+                last_lines(&output)
+            )));
+        }
+        Ok(fs::read(&output_file)?)
+    }
 }
 
 /// Returns the compiler and its arguments in what Kbuild records in `.NAME.o.cmd`, without the names of outputs:

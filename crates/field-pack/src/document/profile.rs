@@ -22,7 +22,7 @@ pub struct Profile {
     /// Whether loads and stores were counted.
     pub accesses: bool,
     /// The rules of the slab allocator.
-    pub allocator: Allocator,
+    pub allocator: Option<Allocator>,
     /// The slab caches, by descending size.
     pub caches: Vec<CacheProfile>,
     /// The structures in them, by name.
@@ -63,6 +63,9 @@ pub struct CacheProfile {
     /// The structure of its objects, if it is known.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub of: Option<String>,
+    /// The reason why it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untyped: Option<String>,
     /// The size of an object in bytes, as asked for.
     pub object_size: u64,
     /// The size of an object in bytes, with padding.
@@ -150,9 +153,15 @@ pub struct MemberProfile {
     /// Its type, as in C.
     #[serde(rename = "type")]
     pub of: String,
+    /// The structure that it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub structure: Option<String>,
     /// The first member with a name of the unnamed structure, union or run of bit-fields that it is part of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// The alignment of that group in bytes.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub group_align: u64,
     /// Whether it shares its bytes with other members of a union.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub union: bool,
@@ -162,6 +171,12 @@ pub struct MemberProfile {
     /// The greatest value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Value>,
+    /// The least value except 0; for a pointer the address, also of a symbol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<Value>,
+    /// The greatest value; for a pointer the address, also of a symbol.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<Value>,
     /// Number of distinct values, at most 4,096.
     pub distinct: u64,
     /// The values by descending number of objects; empty if there are more than 256.
@@ -209,4 +224,9 @@ pub struct ValueCount {
     pub value: Value,
     /// Number of objects.
     pub objects: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -1,0 +1,146 @@
+//! The structure of the objects of each slab cache, from the kernel's source: the calls of `kmem_cache_create` and
+//! `KMEM_CACHE` name it. The file with the call is compiled again with debugging information, by the command that the
+//! kernel's build recorded.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kbuild::KernelCompiler;
+use kcli::Failure;
+use kelf::KernelBuild;
+use regex::Regex;
+use rustc_hash::FxHashMap;
+
+use crate::types::{self, Structures};
+
+/// A call that creates a slab cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Creation {
+    /// The name of the cache.
+    pub cache: String,
+    /// The structure whose size the call gives, without `struct`; `None` if it gives another size.
+    pub structure: Option<String>,
+    /// The object of the build that has the call, such as `fs/inode.o`.
+    pub object: String,
+    /// The source file.
+    pub source: PathBuf,
+}
+
+/// The sources of a kernel's build.
+pub struct Sources {
+    build: KernelBuild,
+    /// The calls by name of the cache.
+    creations: FxHashMap<String, Creation>,
+    /// The structures of the objects that were compiled.
+    compiled: FxHashMap<String, Structures>,
+}
+
+impl Sources {
+    /// Finds all calls that create slab caches in the sources of a kernel's build.
+    ///
+    /// # Errors
+    /// If the directory is not that of a build.
+    pub fn find(vmlinux: &Path) -> Result<Sources, Failure> {
+        let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
+        let mut creations = FxHashMap::default();
+        for (object, source) in sources(&build.dir) {
+            // A source may be missing if it was generated.
+            let Ok(text) = fs::read_to_string(&source) else { continue };
+            for (cache, structure) in creations_in(&text) {
+                let creation = Creation { cache, structure, object: object.clone(), source: source.clone() };
+                creations.entry(creation.cache.clone()).or_insert(creation);
+            }
+        }
+        Ok(Sources { build, creations, compiled: FxHashMap::default() })
+    }
+
+    /// Returns the call that creates a cache.
+    pub fn creation(&self, cache: &str) -> Option<&Creation> {
+        self.creations.get(cache)
+    }
+
+    /// Returns the structures that an object's source defines or includes, such as `fs/inode.o`.
+    ///
+    /// # Errors
+    /// If the compiler fails, or its debugging information is damaged.
+    pub fn structures(&mut self, object: &str) -> Result<&Structures, Failure> {
+        if !self.compiled.contains_key(object) {
+            let flags = ["-g", "-fno-eliminate-unused-debug-types", "-w"];
+            let bytes = KernelCompiler::compile_again(&self.build, object, &flags)?;
+            let structures = types::read(object, &bytes).map_err(Failure::of)?;
+            self.compiled.insert(object.to_owned(), structures);
+        }
+        Ok(&self.compiled[object])
+    }
+}
+
+/// Returns the objects of a build that were compiled from C, with their sources.
+fn sources(build: &Path) -> Vec<(String, PathBuf)> {
+    let mut found = Vec::new();
+    let mut directories = vec![build.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else { continue };
+        for entry in entries.flatten() {
+            let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
+            // Links lead to the kernel's source.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                directories.push(path);
+                continue;
+            }
+            let Some(object) = name.strip_prefix('.').and_then(|name| name.strip_suffix(".cmd")) else { continue };
+            let Ok(record) = fs::read_to_string(&path) else { continue };
+            let source = record.lines().find(|line| line.starts_with("source_") && line.ends_with(".c"));
+            let Some((_, source)) = source.and_then(|line| line.split_once(":= ")) else { continue };
+            let object = directory.join(object);
+            let object = object.strip_prefix(build).unwrap_or(&object).display().to_string();
+            found.push((object, build.join(source)));
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Returns the caches that a source file creates: name, and structure.
+fn creations_in(text: &str) -> Vec<(String, Option<String>)> {
+    let mut found = Vec::new();
+    if !text.contains("KMEM_CACHE") && !text.contains("kmem_cache_create") {
+        return found;
+    }
+    let by_structure = Regex::new(r"(?-u)\bKMEM_CACHE(?:_USERCOPY)?\(\s*(\w+)\s*,").expect("a valid expression");
+    for call in by_structure.captures_iter(text) {
+        found.push((call[1].to_owned(), Some(call[1].to_owned())));
+    }
+    let by_name = Regex::new(
+        r#"(?-u)\bkmem_cache_create(?:_usercopy)?\(\s*"([\x20-!#-~]+)"\s*,\s*(?:sizeof\s*\(\s*struct\s+(\w+)\s*\)\s*,)?"#,
+    );
+    for call in by_name.expect("a valid expression").captures_iter(text) {
+        found.push((call[1].to_owned(), call.get(2).map(|name| name.as_str().to_owned())));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_name_the_structure() {
+        let text = r#"
+            filp_cachep = kmem_cache_create("filp", sizeof(struct file), &args, SLAB_PANIC);
+            a = kmem_cache_create_usercopy("task_struct",
+                        arch_task_struct_size, align, 0, 0, 0, NULL);
+            dentry_cache = KMEM_CACHE_USERCOPY(dentry,
+                SLAB_PANIC, d_iname);
+            c = kmem_cache_create("bip", sizeof(struct bip) + 4, 0, 0, NULL);
+            prot->slab = kmem_cache_create(prot->name, prot->obj_size, 0, 0, NULL);
+        "#;
+        let some = |name: &str| Some(name.to_owned());
+        let expected = [
+            ("dentry".to_owned(), some("dentry")),
+            ("filp".to_owned(), some("file")),
+            ("task_struct".to_owned(), None),
+            ("bip".to_owned(), None),
+        ];
+        assert_eq!(creations_in(text), expected);
+    }
+}

@@ -1,0 +1,1 @@
+../fixtures/qemu/accesses.c
