@@ -1,6 +1,7 @@
 //! The structures of a kernel, from debugging information: members in their order, with alignment and kind.
 
 use std::borrow::Cow;
+use std::cell::RefCell;
 
 use gimli::constants;
 use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Reader, Unit, UnitOffset};
@@ -82,7 +83,7 @@ fn read_units<R: Reader>(dwarf: &Dwarf<R>, widest: u64) -> gimli::Result<Structu
     let mut headers = dwarf.units();
     while let Some(header) = headers.next()? {
         let unit = dwarf.unit(header)?;
-        let types = TypeReader { dwarf, unit: &unit, widest };
+        let types = TypeReader { dwarf, unit: &unit, widest, shapes: RefCell::default() };
         let mut named = Vec::new();
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
@@ -122,6 +123,8 @@ struct TypeReader<'a, R: Reader> {
     unit: &'a Unit<R>,
     /// The greatest alignment of a number in a structure.
     widest: u64,
+    /// The types that were read, by place.
+    shapes: RefCell<FxHashMap<UnitOffset<R::Offset>, Shape>>,
 }
 
 /// A type without its names and qualifiers.
@@ -201,6 +204,15 @@ impl<R: Reader> TypeReader<'_, R> {
     }
 
     fn shape(&self, offset: UnitOffset<R::Offset>, depth: usize) -> gimli::Result<Shape> {
+        if let Some(known) = self.shapes.borrow().get(&offset) {
+            return Ok(known.clone());
+        }
+        let shape = self.read_shape(offset, depth)?;
+        self.shapes.borrow_mut().insert(offset, shape.clone());
+        Ok(shape)
+    }
+
+    fn read_shape(&self, offset: UnitOffset<R::Offset>, depth: usize) -> gimli::Result<Shape> {
         let text = self.text(offset, 0)?;
         let plain = |kind, bytes: u64, align| Shape {
             kind,

@@ -136,7 +136,10 @@ impl KernelCompiler {
         command.arg("-c").arg("-o").arg(&output_file);
         let _span = info_span!("command", line = ?command).entered();
         let output = command.output().map_err(|error| {
-            Failure::job(format!("compiling {object} again: cannot run {}, which built it: {error}", words[0]))
+            Failure::job(format!(
+                "compiling {object} again: cannot run {}, which built it: {error}",
+                words[0]
+            ))
         })?;
         if !output.status.success() {
             return Err(Failure::job(format!(

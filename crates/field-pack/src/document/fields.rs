@@ -59,6 +59,13 @@ pub struct MemberPlan {
     /// How it is stored.
     #[serde(flatten)]
     pub scheme: Scheme,
+    /// For an absent member: how it is stored instead if code may store another value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub otherwise: Option<Box<Scheme>>,
+    /// The first code that is not used, so that its values go into the side table: with it, a scheme is too narrow for some
+    /// of the profiled values. In a table, the number of the first entry that is not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
     /// Number of loads in the profile.
     pub loads: u64,
     /// Number of stores in the profile.
@@ -84,6 +91,15 @@ pub enum Scheme {
         width: u64,
         /// Whether the value is the code with its sign extended. The code of all ones, -1, still means the side table.
         signed: bool,
+    },
+    /// A pointer to a place near the object: the code 1 is the address of `place`. All
+    /// other pointers go into the side table. The paper does not have this scheme.
+    Own {
+        /// Size of the code in bytes: 1.
+        width: u64,
+        /// The place to which it refers.
+        #[serde(flatten)]
+        place: Place,
     },
     /// The paper's CP: the value is `base + (code << shift)`.
     Prefix {
@@ -120,12 +136,40 @@ pub enum Scheme {
     },
 }
 
+/// A place near an object that does not depend on the layout of structures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The address of a member of the same object, `&object->member`.
+    Member(String),
+    /// The address of the structure in which the object is embedded: `container_of(object, struct container, member)`.
+    Container {
+        /// That structure.
+        container: String,
+        /// The member of it that the object is.
+        member: String,
+    },
+}
+
 impl Scheme {
+    /// Returns the name of the scheme, as in the document.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Scheme::Absent { .. } => "absent",
+            Scheme::Narrow { .. } => "narrow",
+            Scheme::Own { .. } => "own",
+            Scheme::Prefix { .. } => "prefix",
+            Scheme::Table { .. } => "table",
+            Scheme::PageTable { .. } => "page-table",
+        }
+    }
+
     /// Returns the size of the code in bytes; 0 for a member that is not stored.
     pub fn width(&self) -> u64 {
         match *self {
             Scheme::Absent { .. } => 0,
             Scheme::Narrow { width, .. }
+            | Scheme::Own { width, .. }
             | Scheme::Prefix { width, .. }
             | Scheme::Table { width, .. }
             | Scheme::PageTable { width, .. } => width,
@@ -140,6 +184,12 @@ pub struct Excluded {
     pub name: String,
     /// The reason, with file and line if code is the reason.
     pub why: String,
+    /// The only scheme that this excludes, by name; `None` for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// Whether the values and the plan are the reason, and not the code.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub planned: bool,
 }
 
 /// The effect of the plan on a slab cache.

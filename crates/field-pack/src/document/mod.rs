@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 
 use crate::error::Error;
 
-pub use fields::{CachePlan, Excluded, FIELDS_SCHEMA, Fields, MemberCost, MemberPlan, Scheme, TypePlan};
+pub use fields::{CachePlan, Excluded, FIELDS_SCHEMA, Fields, MemberCost, MemberPlan, Place, Scheme, TypePlan};
 pub use profile::{
-    Allocator, CacheProfile, Constructor, CoreTotals, Kind, MemberProfile, PROFILE_SCHEMA, Profile,
+    Allocator, CacheProfile, Constructor, CoreTotals, Kind, MemberProfile, Own, PROFILE_SCHEMA, Profile,
     TypeProfile, Value, ValueCount,
 };
 

@@ -148,6 +148,9 @@ pub struct MemberProfile {
     pub bytes: u64,
     /// Its alignment in bytes.
     pub align: u64,
+    /// For a bit-field: the lowest bit in its word, and number of bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bits: Option<[u64; 2]>,
     /// Its kind.
     pub kind: Kind,
     /// Its type, as in C.
@@ -177,6 +180,9 @@ pub struct MemberProfile {
     /// The greatest value; for a pointer the address, also of a symbol.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<Value>,
+    /// For a pointer: the most frequent distance from its object to the place to which it refers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Own>,
     /// Number of distinct values, at most 4,096.
     pub distinct: u64,
     /// The values by descending number of objects; empty if there are more than 256.
@@ -194,6 +200,15 @@ pub struct MemberProfile {
     pub loads: u64,
     /// Number of stores, by the access log.
     pub stores: u64,
+}
+
+/// Pointers of objects to a place near themselves, such as a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Own {
+    /// The distance in bytes from the start of the object.
+    pub distance: i64,
+    /// Number of objects with it.
+    pub objects: u64,
 }
 
 /// A value of a member: a number, or a place in the kernel's file.

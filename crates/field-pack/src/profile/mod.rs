@@ -223,7 +223,7 @@ impl Profiler<'_> {
                 known.objects += 1;
                 for (member, values) in structure.members.iter().zip(&mut known.values) {
                     if let Some(value) = value_of(member, bytes) {
-                        values.add(member, value, core.slide, &self.symbols);
+                        values.add(member, value, live.address + start, core.slide, &self.symbols);
                     }
                 }
             }

@@ -2,7 +2,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::document::{Kind, MemberProfile, Value, ValueCount};
+use crate::document::{Kind, MemberProfile, Own, Value, ValueCount};
 use crate::symbols::Symbols;
 use crate::types::Member;
 
@@ -11,6 +11,9 @@ pub const MAX_DISTINCT: usize = 4096;
 
 /// Maximum number of distinct values that are listed: the paper's tables have at most 256 (section 3.2.3).
 const MAX_LISTED: usize = 256;
+
+/// Maximum distance in bytes of a pointer from its object for one to a place near it.
+const MAX_DISTANCE: i64 = 4096;
 
 /// The bits of an address within a page.
 const PAGE_BITS: u32 = 12;
@@ -28,6 +31,8 @@ pub struct Values {
     some: u64,
     all: u64,
     zero: u64,
+    /// Number of pointers by distance from their object.
+    distances: FxHashMap<i64, u64>,
 }
 
 /// Returns the value of a member in the bytes of an object; `None` if it is no number or pointer.
@@ -51,10 +56,16 @@ fn is_scalar(member: &Member) -> bool {
 }
 
 impl Values {
-    /// Adds the value of a member in one more object. `slide` is the difference between the addresses at which the kernel
-    /// runs and the linked ones.
-    pub fn add(&mut self, member: &Member, raw: u64, slide: u64, symbols: &Symbols) {
+    /// Adds the value of a member in one more object, which is at `address`. `slide` is the difference between the addresses
+    /// at which the kernel runs and the linked ones.
+    pub fn add(&mut self, member: &Member, raw: u64, address: u64, slide: u64, symbols: &Symbols) {
         let is_pointer = matches!(member.kind, Kind::Pointer | Kind::Function);
+        if is_pointer && raw != 0 {
+            let distance = raw.wrapping_sub(address) as i64;
+            if distance.abs() < MAX_DISTANCE {
+                *self.distances.entry(distance).or_default() += 1;
+            }
+        }
         let linked = raw.wrapping_sub(slide) & mask(member.bytes);
         let raw = if is_pointer && slide != 0 && symbols.at(linked).is_some() { linked } else { raw };
         let unused = 64 - member.bytes.min(8) * 8;
@@ -102,6 +113,7 @@ impl Values {
             offset: member.offset,
             bytes: member.bytes,
             align: member.align,
+            bits: member.bits.map(|(low, width)| [low, width]),
             kind: member.kind,
             of: member.of.clone(),
             structure: member.structure.clone(),
@@ -112,6 +124,11 @@ impl Values {
             max: self.range.map(|(_, greatest)| shown(greatest)),
             low: self.low.map(Value::Number),
             high: self.range.map(|(_, greatest)| Value::Number(greatest)),
+            own: self
+                .distances
+                .iter()
+                .map(|(&distance, &objects)| Own { distance, objects })
+                .max_by_key(|own| (own.objects, own.distance)),
             distinct: self.counts.len() as u64,
             values,
             prefix: if self.range.is_some() { width.saturating_sub(differing) } else { 0 },
@@ -150,7 +167,7 @@ mod tests {
 
     fn profile(member: &Member, raw: &[u64]) -> MemberProfile {
         let mut values = Values::default();
-        raw.iter().for_each(|&raw| values.add(member, raw, 0, &Symbols::default()));
+        raw.iter().for_each(|&raw| values.add(member, raw, 0xc010_1000, 0, &Symbols::default()));
         values.profile(member, [3, 2], &Symbols::default())
     }
 
@@ -159,6 +176,7 @@ mod tests {
         let found = profile(&member(Kind::Pointer, 4), &[0, 0xc010_1018, 0xc010_1030, 0xc010_2018]);
         assert_eq!((found.prefix, found.pages, found.zeros, found.zero), (18, 2, 3, 1));
         assert_eq!((found.min, found.low), (Some(Value::Number(0)), Some(Value::Number(0xc010_1018))));
+        assert_eq!(found.own, Some(Own { distance: 0x30, objects: 1 }));
         assert_eq!((found.distinct, found.loads, found.stores), (4, 3, 2));
     }
 
