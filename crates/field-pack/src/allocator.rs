@@ -123,7 +123,15 @@ mod tests {
     fn ext2_inodes_take_the_steps_of_slub_tiny() {
         // Size of an object with padding: KiB of 3,661 of them.
         let steps = [
-            (464, 1728), (452, 1628), (424, 1544), (408, 1468), (372, 1332), (340, 1224), (312, 1128), (272, 980), (256, 916),
+            (464, 1728),
+            (452, 1628),
+            (424, 1544),
+            (408, 1468),
+            (372, 1332),
+            (340, 1224),
+            (312, 1128),
+            (272, 980),
+            (256, 916),
         ];
         let cache = cache(456, 4, false, Constructor::Inside);
         for (size, kib) in steps {
@@ -172,13 +180,8 @@ mod tests {
 
     #[test]
     fn slabs_of_x86_64_are_as_slabinfo_prints_them() {
-        let rules = Allocator {
-            word: 8,
-            align: 8,
-            orders: [0, 3],
-            objects: Allocator::objects_for(2),
-            ..TINY
-        };
+        let rules =
+            Allocator { word: 8, align: 8, orders: [0, 3], objects: Allocator::objects_for(2), ..TINY };
         for (size, objects, pages) in SLABINFO {
             let slab = rules.slab(&cache(size, 8, false, Constructor::Inside), size);
             assert_eq!((slab.objects, slab.bytes / 4096), (objects, pages), "{size}");

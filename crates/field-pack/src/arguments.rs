@@ -40,6 +40,24 @@ pub struct Arguments {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Read the values of members from memory dumps
+    ///
+    /// Prints for each member of each structure in the slab caches: least and greatest value, distinct values up to 4,096,
+    /// common prefix and page prefixes, in all allocated objects. Static variables do not count. The structure of a cache is
+    /// the one that the kernel's source names where it creates the cache; it is compiled with debugging information beside the
+    /// build.
+    #[command(after_help = "\
+How to dump, and to count loads and stores (QEMU 4.2 to 8.2):
+  cc -O2 -shared -fPIC /usr/local/share/kshrink/accesses.c -o accesses.so
+  qemu-system-i386 -accel tcg,thread=single -plugin ./accesses.so,out=accesses -append slab_nomerge …
+      and in QEMU's monitor, when the machine is paused: dump-guest-memory memory.core, then quit
+
+Examples:
+  field-pack profile build/vmlinux memory.core --accesses accesses -o profile.json
+      profile one run
+  field-pack profile build/vmlinux files.core web.core --types inode,dentry -o profile.json
+      profile two structures in two runs
+  field-pack profile build/vmlinux memory.core --types TCP=tcp_sock@net/ipv4/tcp.o -o profile.json
+      profile a cache whose structure the source does not name")]
     Profile {
         /// The kernel with its symbols, in the directory where it was built
         vmlinux: PathBuf,
@@ -49,18 +67,19 @@ pub enum Command {
         /// The loads and stores that the plugin accesses.c counted: one file for each core, in the same order
         #[arg(long, value_name = "LOG")]
         accesses: Vec<PathBuf>,
-        /// Only these structures. CACHE=TYPE names the structure of the objects in a cache
+        /// Only these structures. CACHE=TYPE names the structure of the objects in a cache, CACHE=TYPE@OBJECT also the
+        /// object of the build whose source has it
         #[arg(long, value_name = "TYPE", value_delimiter = ',')]
         types: Vec<String>,
         /// The output file
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,
     },
-    /// Print the values of members, and the slab caches
+    /// Print the values of members and the slab caches of a profile, or what a plan brings
     Show {
-        /// The profile; `-` is standard input
-        profile: PathBuf,
-        /// Only these structures
+        /// The profile or the plan; `-` is standard input
+        document: PathBuf,
+        /// Of a profile: only these structures. Default: those in the six largest caches
         #[arg(long, value_name = "TYPE", value_delimiter = ',')]
         types: Vec<String>,
         /// The output file
@@ -72,17 +91,20 @@ pub enum Command {
         /// The profile; `-` is standard input
         profile: PathBuf,
         /// The share of all loads and stores, from 0 to 1, whose members stay as they are, the most used ones first
-        #[arg(long, value_name = "R", default_value_t = 0.0)]
+        #[arg(long, value_name = "R", default_value_t = 0.0, value_parser = share)]
         threshold: f64,
-        /// Only these structures
+        /// Only these structures. Default: those in caches with 0.5 % of the slabs or more, and large ones embedded in these
         #[arg(long, value_name = "TYPE", value_delimiter = ',')]
         types: Vec<String>,
-        /// Only these changes: order, absent, narrow, prefix, table, page-table
+        /// Only these changes: order, absent, narrow, own, prefix, table, page-table
         #[arg(long, value_name = "CHANGE", value_delimiter = ',')]
         only: Vec<String>,
         /// Make every form too narrow for some of the values, to test the table for values that do not fit
         #[arg(long)]
         starve: bool,
+        /// Keep the members as they are that the code excludes according to an earlier plan, as `patch` and `check` write it
+        #[arg(long, value_name = "FIELDS")]
+        after: Option<PathBuf>,
         /// The output file
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,
@@ -115,4 +137,12 @@ pub enum Command {
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,
     },
+}
+
+/// Parses a share from 0 to 1.
+fn share(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
+        _ => Err("expected a number from 0 to 1".into()),
+    }
 }

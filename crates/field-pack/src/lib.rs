@@ -7,12 +7,15 @@
 //! 1. [`sources`] finds the structure of the objects of each slab cache, [`types`] reads it from debugging information;
 //! 2. [`profile`](mod@profile) reads the values of members from memory dumps, with the names of [`symbols`];
 //! 3. [`allocator`] is the arithmetic of the slab allocator;
-//! 4. [`document`] has the documents `kshrink-field-profile/1` and `kshrink-fields/1`.
+//! 4. [`plan`](mod@plan) chooses how each member is stored, [`show`] prints tables;
+//! 5. [`document`] has the documents `kshrink-field-profile/1` and `kshrink-fields/1`.
 
 pub mod allocator;
 pub mod document;
 pub mod error;
+pub mod plan;
 pub mod profile;
+pub mod show;
 pub mod sources;
 pub mod symbols;
 pub mod types;

@@ -87,7 +87,9 @@ fn sources(build: &Path) -> Vec<(String, PathBuf)> {
                 directories.push(path);
                 continue;
             }
-            let Some(object) = name.strip_prefix('.').and_then(|name| name.strip_suffix(".cmd")) else { continue };
+            let Some(object) = name.strip_prefix('.').and_then(|name| name.strip_suffix(".cmd")) else {
+                continue;
+            };
             let Ok(record) = fs::read_to_string(&path) else { continue };
             let source = record.lines().find(|line| line.starts_with("source_") && line.ends_with(".c"));
             let Some((_, source)) = source.and_then(|line| line.split_once(":= ")) else { continue };
@@ -106,7 +108,8 @@ fn creations_in(text: &str) -> Vec<(String, Option<String>)> {
     if !text.contains("KMEM_CACHE") && !text.contains("kmem_cache_create") {
         return found;
     }
-    let by_structure = Regex::new(r"(?-u)\bKMEM_CACHE(?:_USERCOPY)?\(\s*(\w+)\s*,").expect("a valid expression");
+    let by_structure =
+        Regex::new(r"(?-u)\bKMEM_CACHE(?:_USERCOPY)?\(\s*(\w+)\s*,").expect("a valid expression");
     for call in by_structure.captures_iter(text) {
         found.push((call[1].to_owned(), Some(call[1].to_owned())));
     }

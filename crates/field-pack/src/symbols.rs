@@ -39,7 +39,12 @@ impl Symbols {
             .filter_map(|symbol| {
                 let name = symbol.name().ok().filter(|name| !name.is_empty())?.to_owned();
                 let size = symbol.size();
-                (size > 0).then_some(Symbol { address: symbol.address(), is_local: !symbol.is_global(), size, name })
+                (size > 0).then_some(Symbol {
+                    address: symbol.address(),
+                    is_local: !symbol.is_global(),
+                    size,
+                    name,
+                })
             })
             .collect();
         symbols.sort_unstable();
@@ -50,7 +55,11 @@ impl Symbols {
     pub fn at(&self, address: u64) -> Option<String> {
         let after = self.symbols.partition_point(|symbol| symbol.address <= address);
         let start = self.symbols[..after].last()?.address;
-        let mut found = self.symbols[..after].iter().rev().take_while(|symbol| symbol.address == start).collect::<Vec<_>>();
+        let mut found = self.symbols[..after]
+            .iter()
+            .rev()
+            .take_while(|symbol| symbol.address == start)
+            .collect::<Vec<_>>();
         found.reverse();
         let symbol = found.into_iter().find(|symbol| address - symbol.address < symbol.size)?;
         Some(match address - symbol.address {
@@ -66,7 +75,8 @@ mod tests {
 
     #[test]
     fn addresses_have_the_name_of_their_symbol() {
-        let symbol = |address, is_local, size, name: &str| Symbol { address, is_local, size, name: name.into() };
+        let symbol =
+            |address, is_local, size, name: &str| Symbol { address, is_local, size, name: name.into() };
         let symbols = Symbols {
             symbols: vec![
                 symbol(0x1000, false, 16, "first"),

@@ -1,10 +1,12 @@
 //! The structures of a kernel, from debugging information: members in their order, with alignment and kind.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use gimli::constants;
-use gimli::{AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Reader, Unit, UnitOffset};
+use gimli::{
+    AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Reader, Unit, UnitOffset,
+};
 use object::{Object, ObjectSection};
 use rustc_hash::FxHashMap;
 
@@ -14,7 +16,8 @@ use crate::error::{Error, Result};
 /// Maximum depth of types within types; a greater one is a cycle.
 const MAX_DEPTH: usize = 32;
 
-/// Maximum number of members of one structure. Damaged information may use an unnamed structure again and again.
+/// Maximum number of members of one structure, with unnamed ones. Damaged information may use an unnamed structure again and
+/// again.
 const MAX_MEMBERS: usize = 1 << 12;
 
 /// A structure or union.
@@ -69,7 +72,8 @@ pub fn read(origin: &str, bytes: &[u8]) -> Result<Structures> {
         return Err(failed("there is none".into()));
     }
     let section = |id: gimli::SectionId| -> std::result::Result<Cow<'_, [u8]>, object::Error> {
-        file.section_by_name(id.name()).map_or(Ok(Cow::Borrowed(&[][..])), |section| section.uncompressed_data())
+        file.section_by_name(id.name())
+            .map_or(Ok(Cow::Borrowed(&[][..])), |section| section.uncompressed_data())
     };
     let sections = gimli::DwarfSections::load(section).map_err(|error| failed(error.to_string()))?;
     let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
@@ -83,7 +87,8 @@ fn read_units<R: Reader>(dwarf: &Dwarf<R>, widest: u64) -> gimli::Result<Structu
     let mut headers = dwarf.units();
     while let Some(header) = headers.next()? {
         let unit = dwarf.unit(header)?;
-        let types = TypeReader { dwarf, unit: &unit, widest, shapes: RefCell::default() };
+        let types =
+            TypeReader { dwarf, unit: &unit, widest, shapes: RefCell::default(), entries: Cell::new(0) };
         let mut named = Vec::new();
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
@@ -101,7 +106,8 @@ fn read_units<R: Reader>(dwarf: &Dwarf<R>, widest: u64) -> gimli::Result<Structu
             if name.is_empty() || structures.contains_key(&name) {
                 continue;
             }
-            let target = if is_alias { types.resolve(offset)?.filter(|&(tag, _)| is_compound(tag)) } else { None };
+            let target =
+                if is_alias { types.resolve(offset)?.filter(|&(tag, _)| is_compound(tag)) } else { None };
             let offset = match target {
                 Some((_, target)) => target,
                 None if is_alias => continue,
@@ -125,6 +131,8 @@ struct TypeReader<'a, R: Reader> {
     widest: u64,
     /// The types that were read, by place.
     shapes: RefCell<FxHashMap<UnitOffset<R::Offset>, Shape>>,
+    /// Number of members that were read of the current structure.
+    entries: Cell<usize>,
 }
 
 /// A type without its names and qualifiers.
@@ -162,7 +170,10 @@ impl<R: Reader> TypeReader<'_, R> {
     }
 
     /// Returns the tag and the place of a type without type names and qualifiers; `None` for `void`.
-    fn resolve(&self, offset: UnitOffset<R::Offset>) -> gimli::Result<Option<(gimli::DwTag, UnitOffset<R::Offset>)>> {
+    fn resolve(
+        &self,
+        offset: UnitOffset<R::Offset>,
+    ) -> gimli::Result<Option<(gimli::DwTag, UnitOffset<R::Offset>)>> {
         let mut at = offset;
         for _ in 0..MAX_DEPTH {
             let entry = self.unit.entry(at)?;
@@ -207,6 +218,16 @@ impl<R: Reader> TypeReader<'_, R> {
         if let Some(known) = self.shapes.borrow().get(&offset) {
             return Ok(known.clone());
         }
+        // Damaged information may have a structure within itself: it then has no size there.
+        let none = Shape {
+            kind: Kind::Array,
+            bytes: 0,
+            align: 1,
+            text: String::new(),
+            structure: None,
+            is_unnamed: false,
+        };
+        self.shapes.borrow_mut().insert(offset, none);
         let shape = self.read_shape(offset, depth)?;
         self.shapes.borrow_mut().insert(offset, shape.clone());
         Ok(shape)
@@ -324,7 +345,9 @@ impl<R: Reader> TypeReader<'_, R> {
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
             let entry = child.entry();
-            let (constants::DW_TAG_member, Some(inner)) = (entry.tag(), Self::type_of(entry)) else { continue };
+            let (constants::DW_TAG_member, Some(inner)) = (entry.tag(), Self::type_of(entry)) else {
+                continue;
+            };
             let own = Self::number(entry, constants::DW_AT_alignment).unwrap_or(1);
             align = align.max(own).max(self.shape(inner, depth + 1)?.align);
         }
@@ -335,19 +358,30 @@ impl<R: Reader> TypeReader<'_, R> {
         let size = Self::number(&self.unit.entry(at)?, constants::DW_AT_byte_size).unwrap_or(0);
         let is_union = self.unit.entry(at)?.tag() == constants::DW_TAG_union_type;
         let mut structure = Structure { size, align: self.alignment(at, 0)?, members: Vec::new() };
+        self.entries.set(0);
         self.members(at, &Place { is_union, ..Place::default() }, &mut structure.members)?;
+        if self.entries.get() > MAX_MEMBERS {
+            structure.members.clear();
+        }
         Ok(structure)
     }
 
     /// Adds the members of a structure at a place of the outermost one.
-    fn members(&self, at: UnitOffset<R::Offset>, place: &Place, members: &mut Vec<Member>) -> gimli::Result<()> {
+    fn members(
+        &self,
+        at: UnitOffset<R::Offset>,
+        place: &Place,
+        members: &mut Vec<Member>,
+    ) -> gimli::Result<()> {
         let mut tree = self.unit.entries_tree(Some(at))?;
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
             let entry = child.entry();
-            let (constants::DW_TAG_member, Some(inner)) = (entry.tag(), Self::type_of(entry)) else { continue };
-            if members.len() >= MAX_MEMBERS {
-                members.clear();
+            let (constants::DW_TAG_member, Some(inner)) = (entry.tag(), Self::type_of(entry)) else {
+                continue;
+            };
+            self.entries.set(self.entries.get() + 1);
+            if self.entries.get() > MAX_MEMBERS {
                 return Ok(());
             }
             let start = Self::number(entry, constants::DW_AT_data_member_location).unwrap_or(0);

@@ -180,7 +180,7 @@ impl Scheme {
 /// A member that stays as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excluded {
-    /// Its name.
+    /// Its name; empty for the order of all members.
     pub name: String,
     /// The reason, with file and line if code is the reason.
     pub why: String,

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The name of the document's format.
 pub const PROFILE_SCHEMA: &str = "kshrink-field-profile/1";
@@ -212,13 +213,52 @@ pub struct Own {
 }
 
 /// A value of a member: a number, or a place in the kernel's file.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Value {
-    /// A number.
+    /// A number of 64 bits, with or without a sign.
     Number(i128),
     /// The address of a symbol, `name` or `name+0x10`.
     Symbol(String),
+}
+
+impl Serialize for Value {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Value::Symbol(symbol) => serializer.serialize_str(symbol),
+            Value::Number(number) => match u64::try_from(*number) {
+                Ok(number) => serializer.serialize_u64(number),
+                Err(_) => serializer.serialize_i64(i64::try_from(*number).unwrap_or(i64::MIN)),
+            },
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
+        struct ValueVisitor;
+
+        impl Visitor<'_> for ValueVisitor {
+            type Value = Value;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(formatter, "a number or the name of a symbol")
+            }
+
+            fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+                Ok(Value::Number(number.into()))
+            }
+
+            fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+                Ok(Value::Number(number.into()))
+            }
+
+            fn visit_str<E>(self, symbol: &str) -> Result<Value, E> {
+                Ok(Value::Symbol(symbol.to_owned()))
+            }
+        }
+
+        deserializer.deserialize_any(ValueVisitor)
+    }
 }
 
 impl fmt::Display for Value {

@@ -5,10 +5,8 @@
 
 use std::path::Path;
 
-use kcli::{Failure, read_input};
-use rustc_hash::FxHashMap;
-
 use crate::error::{Error, Result};
+use kcli::{Failure, read_input};
 
 /// The first line of a log.
 const HEAD: &str = "accesses 1";
@@ -16,13 +14,24 @@ const HEAD: &str = "accesses 1";
 /// The size of a word in bytes.
 const WORD: u64 = 4;
 
+/// Words with the same loads and stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Words {
+    /// The physical address of the first word.
+    start: u64,
+    /// The physical address after the last word.
+    end: u64,
+    loads: u64,
+    stores: u64,
+}
+
 /// The loads and stores of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Accesses {
     /// The name of the file.
     pub name: String,
-    /// Loads and stores by physical address.
-    words: FxHashMap<u64, [u64; 2]>,
+    /// By ascending address.
+    words: Vec<Words>,
 }
 
 impl Accesses {
@@ -40,27 +49,18 @@ impl Accesses {
     /// # Errors
     /// If it is not complete, or contradicts itself.
     pub fn parse(name: &str, bytes: &[u8]) -> Result<Accesses> {
-        let mut accesses = Accesses { name: name.into(), words: FxHashMap::default() };
-        let mut is_over = false;
-        let mut last = 0;
+        let mut accesses = Accesses { name: name.into(), words: Vec::new() };
+        let (mut last, mut is_over) = (0, false);
         for (number, line) in bytes.split_inclusive(|&byte| byte == b'\n').enumerate() {
             last = number + 1;
             let wrong = |problem: &str| accesses_error(name, number + 1, problem);
             let line = std::str::from_utf8(line).ok().and_then(|line| line.strip_suffix('\n'));
             let line = line.ok_or_else(|| wrong("no text, or the line is truncated"))?;
-            let is_right = match line.split(' ').collect::<Vec<_>>()[..] {
+            let is_right = match line.split_once(' ') {
                 _ if is_over => false,
                 _ if number == 0 => line == HEAD,
-                ["word", at, loads, stores] => {
-                    let at = at.strip_prefix("0x").and_then(|at| u64::from_str_radix(at, 16).ok());
-                    match (at, loads.parse::<u32>(), stores.parse::<u32>()) {
-                        (Some(at), Ok(loads), Ok(stores)) if at % WORD == 0 => {
-                            accesses.words.insert(at, [loads, stores].map(u64::from)).is_none()
-                        }
-                        _ => false,
-                    }
-                }
-                ["end", count] => {
+                Some(("words", rest)) => accesses.add(rest).is_some(),
+                Some(("end", count)) => {
                     is_over = true;
                     count.parse() == Ok(accesses.words.len())
                 }
@@ -74,17 +74,27 @@ impl Accesses {
         if is_over { Ok(accesses) } else { Err(accesses_error(name, last, "the last line `end` is missing")) }
     }
 
+    /// Adds a line; `None` if it is wrong.
+    fn add(&mut self, rest: &str) -> Option<()> {
+        let mut parts = rest.split(' ');
+        let start = u64::from(u32::from_str_radix(parts.next()?.strip_prefix("0x")?, 16).ok()?);
+        let mut number = || parts.next()?.parse::<u32>().ok().map(u64::from);
+        let (count, loads, stores) = (number()?, number()?, number()?);
+        let words = Words { start, end: start + count * WORD, loads, stores };
+        let is_later = self.words.last().is_none_or(|last| last.end <= start);
+        self.words.push(words);
+        (is_later && count > 0 && start % WORD == 0 && parts.next().is_none()).then_some(())
+    }
+
     /// Returns the loads and the stores of a range of physical addresses: those of each word that it overlaps.
     pub fn of(&self, start: u64, bytes: u64) -> [u64; 2] {
-        let mut sum = [0, 0];
-        let mut at = start - start % WORD;
-        while at < start.saturating_add(bytes) {
-            if let Some([loads, stores]) = self.words.get(&at) {
-                sum = [sum[0] + loads, sum[1] + stores];
-            }
-            at += WORD;
-        }
-        sum
+        let (start, end) = (start - start % WORD, start.saturating_add(bytes).next_multiple_of(WORD));
+        let first = self.words.partition_point(|words| words.end <= start);
+        let overlapping = self.words[first..].iter().take_while(|words| words.start < end);
+        overlapping.fold([0, 0], |sum: [u64; 2], words| {
+            let count = (words.end.min(end) - words.start.max(start)) / WORD;
+            [sum[0] + count * words.loads, sum[1] + count * words.stores]
+        })
     }
 }
 
@@ -101,7 +111,7 @@ fn accesses_error(name: &str, line: usize, problem: &str) -> Error {
 mod tests {
     use super::*;
 
-    const WHOLE: &str = "accesses 1\nword 0x00001000 3 1\nword 0x00001004 0 2\nend 2\n";
+    const WHOLE: &str = "accesses 1\nwords 0x00001000 1 3 1\nwords 0x00001004 2 0 2\nend 2\n";
 
     fn parse(text: &str) -> Result<Accesses> {
         Accesses::parse("log", text.as_bytes())
@@ -112,8 +122,10 @@ mod tests {
         let accesses = parse(WHOLE).unwrap();
         assert_eq!(accesses.of(0x1000, 4), [3, 1]);
         assert_eq!(accesses.of(0x1002, 4), [3, 3]);
-        assert_eq!(accesses.of(0x1004, 8), [0, 2]);
-        assert_eq!(accesses.of(0x1008, 4), [0, 0]);
+        assert_eq!(accesses.of(0x1004, 8), [0, 4]);
+        assert_eq!(accesses.of(0x1006, 1), [0, 2]);
+        assert_eq!(accesses.of(0x100c, 4), [0, 0]);
+        assert_eq!(accesses.of(0x1000, 0x1000), [3, 5]);
     }
 
     #[test]
@@ -125,7 +137,9 @@ mod tests {
         refuse("accesses 1", "accesses 2", "line 1: `accesses 2`");
         refuse("0x00001004", "0x00001000", "line 3: ");
         refuse("0x00001004", "0x00001005", "line 3: ");
-        refuse("3 1", "3 4294967296", "line 2: ");
+        refuse("1 3 1", "1 3 4294967296", "line 2: ");
+        refuse("1 3 1", "2 3 1", "line 3: ");
+        refuse("1 3 1", "0 3 1", "line 2: ");
         refuse("end 2", "end 3", "line 4: `end 3`");
         refuse("end 2\n", "", "line 3: the last line `end` is missing");
         refuse("end 2\n", "end 2", "line 4: no text, or the line is truncated");

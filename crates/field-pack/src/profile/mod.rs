@@ -77,12 +77,15 @@ pub fn profile(
     progress: &Progress,
 ) -> Result<Profile, Failure> {
     if logs.len() > cores.len() {
-        return Err(Failure::bad_input("more --accesses than cores; give at most one log for each core, in their order"));
+        return Err(Failure::bad_input(
+            "more --accesses than cores; give at most one log for each core, in their order",
+        ));
     }
     let name = vmlinux.display().to_string();
     let symbols = Symbols::read(&name, &kelf::read_linked(vmlinux).map_err(Failure::of)?)?;
     progress.message("searching the kernel's source");
-    let mut profiler = Profiler { sources: Sources::find(vmlinux)?, selection, symbols, types: BTreeMap::new() };
+    let mut profiler =
+        Profiler { sources: Sources::find(vmlinux)?, selection, symbols, types: BTreeMap::new() };
     let mut caches: BTreeMap<String, CacheProfile> = BTreeMap::new();
     let mut profile = Profile {
         schema: PROFILE_SCHEMA.into(),
@@ -110,7 +113,8 @@ pub fn profile(
             check_run(&core, log, &path.display().to_string()).map_err(Failure::of)?;
         }
         profile.cores.push(CoreTotals { core: path.display().to_string(), slab: core.slab });
-        (profile.kernel, profile.build_id, profile.allocator) = (core.kernel, core.build_id, Some(core.allocator));
+        (profile.kernel, profile.build_id, profile.allocator) =
+            (core.kernel, core.build_id, Some(core.allocator));
     }
     let all: Vec<&String> = selection.given.keys().filter(|cache| !caches.contains_key(*cache)).collect();
     if let Some(cache) = all.first() {
@@ -127,7 +131,9 @@ pub fn profile(
         return Err(Failure::of(Error::Unknown {
             name,
             problem: format!("no live object in the cores has a structure {missing}"),
-            advice: "boot with slab_nomerge, so that each cache has objects of one structure, or give CACHE=TYPE".into(),
+            advice:
+                "boot with slab_nomerge, so that each cache has objects of one structure, or give CACHE=TYPE"
+                    .into(),
         }));
     }
     profile.types = types.into_iter().map(|(name, one)| one.profile(name, &symbols)).collect();
@@ -195,7 +201,12 @@ struct Profiler<'a> {
 
 impl Profiler<'_> {
     /// Adds the objects of a cache. Returns its figures with its structure.
-    fn add(&mut self, cache: &CoreCache, core: &Core, log: Option<&Accesses>) -> Result<CacheProfile, Failure> {
+    fn add(
+        &mut self,
+        cache: &CoreCache,
+        core: &Core,
+        log: Option<&Accesses>,
+    ) -> Result<CacheProfile, Failure> {
         let mut figures = cache.profile.clone();
         let (object, of) = match self.structure_of(cache)? {
             Ok(found) => found,
@@ -219,7 +230,8 @@ impl Profiler<'_> {
                 continue;
             }
             for live in &cache.live {
-                let bytes = live.bytes.get(start as usize..(start + structure.size) as usize).unwrap_or_default();
+                let bytes =
+                    live.bytes.get(start as usize..(start + structure.size) as usize).unwrap_or_default();
                 known.objects += 1;
                 for (member, values) in structure.members.iter().zip(&mut known.values) {
                     if let Some(value) = value_of(member, bytes) {
@@ -245,7 +257,10 @@ impl Profiler<'_> {
         let creation = self.sources.creation(name).cloned();
         let given = self.selection.given.get(name).cloned();
         if cache.merged > 0 && given.is_none() {
-            return Ok(Err(format!("{} other caches were merged into it; boot with slab_nomerge", cache.merged)));
+            return Ok(Err(format!(
+                "{} other caches were merged into it; boot with slab_nomerge",
+                cache.merged
+            )));
         }
         let (wanted, object) = match (&given, &creation) {
             (Some((of, Some(object))), _) => (vec![of.clone()], object.clone()),
@@ -254,18 +269,22 @@ impl Profiler<'_> {
                 return Err(Failure::of(Error::Unknown {
                     name: format!("--types {name}={of}"),
                     problem: "no source file creates this cache by name".into(),
-                    advice: format!("give {name}={of}@OBJECT with an object of the build, such as fs/inode.o"),
+                    advice: format!(
+                        "give {name}={of}@OBJECT with an object of the build, such as fs/inode.o"
+                    ),
                 }));
             }
             (None, Some(creation)) => {
                 let stem = name.strip_suffix("_cache").unwrap_or(name);
-                let named = creation.structure.clone().map_or(vec![name.clone(), stem.to_owned()], |of| vec![of]);
+                let named =
+                    creation.structure.clone().map_or(vec![name.clone(), stem.to_owned()], |of| vec![of]);
                 (named, creation.object.clone())
             }
             (None, None) => return Ok(Err("no source file creates it by name".into())),
         };
         let structures = self.sources.structures(&object)?;
-        let found = wanted.iter().find_map(|of| structures.get(of).map(|structure| (of.clone(), structure.size)));
+        let found =
+            wanted.iter().find_map(|of| structures.get(of).map(|structure| (of.clone(), structure.size)));
         let is_exact = given.is_none() && creation.is_some_and(|creation| creation.structure.is_some());
         Ok(match found {
             None => Err(format!("{object} has no structure {}", wanted.join(" or "))),
@@ -294,7 +313,8 @@ mod tests {
 
     #[test]
     fn arguments_select_types_and_name_those_of_caches() {
-        let arguments = ["inode", "task_struct=task_struct", "TCP=tcp_sock@net/ipv4/tcp.o"].map(str::to_owned);
+        let arguments =
+            ["inode", "task_struct=task_struct", "TCP=tcp_sock@net/ipv4/tcp.o"].map(str::to_owned);
         let selection = Selection::parse(&arguments);
         assert!(selection.is_wanted("inode") && !selection.is_wanted("dentry"));
         assert_eq!(selection.given["task_struct"], ("task_struct".into(), None));

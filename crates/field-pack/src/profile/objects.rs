@@ -83,7 +83,11 @@ fn read_running(running: &mut Running<'_>) -> census::error::Result<Core> {
             }
             read += cache.profile.object_size;
             if read > MAX_BYTES {
-                return Err(running.memory.damaged("the slabs", format!("more than {MAX_BYTES} bytes"), "fewer"));
+                return Err(running.memory.damaged(
+                    "the slabs",
+                    format!("more than {MAX_BYTES} bytes"),
+                    "fewer",
+                ));
             }
             let address = base.wrapping_add(offset);
             let mut bytes = vec![0; cache.profile.object_size as usize];
@@ -106,7 +110,8 @@ fn read_running(running: &mut Running<'_>) -> census::error::Result<Core> {
 /// Returns the figures of a cache.
 fn profile_of(running: &mut Running<'_>, cache: &census::slab::Cache) -> census::error::Result<CacheProfile> {
     let mut member = |name: &str| running.member(cache.address, "kmem_cache", name);
-    let (flags, constructor, align, order) = (member("flags")?, member("ctor")?, member("align")?, member("oo")?);
+    let (flags, constructor, align, order) =
+        (member("flags")?, member("ctor")?, member("align")?, member("oo")?);
     let offset = member("offset")?;
     let constants = running.layouts;
     let flag = |name: &str| -> census::error::Result<bool> {

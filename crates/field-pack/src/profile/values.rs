@@ -104,8 +104,13 @@ impl Values {
         let width = (member.bytes.min(8) * 8) as u32;
         let mut values: Vec<ValueCount> = Vec::new();
         if self.counts.len() <= MAX_LISTED {
-            values = self.counts.iter().map(|(&value, &objects)| ValueCount { value: shown(value), objects }).collect();
-            values.sort_unstable_by(|one, other| (other.objects, &one.value).cmp(&(one.objects, &other.value)));
+            values = self
+                .counts
+                .iter()
+                .map(|(&value, &objects)| ValueCount { value: shown(value), objects })
+                .collect();
+            values
+                .sort_unstable_by(|one, other| (other.objects, &one.value).cmp(&(one.objects, &other.value)));
         }
         let differing = u64::BITS - (self.some & !self.all).leading_zeros();
         MemberProfile {

@@ -1,0 +1,412 @@
+//! Chooses how each member is stored.
+//!
+//! 1. [`scheme`] finds the cheapest scheme of each member that [`hot`] does not keep as it is;
+//! 2. [`layout`] computes the structures that follow;
+//! 3. [`steps`] computes the memory of the slab caches, and drops the changes that save none.
+
+pub mod hot;
+pub mod layout;
+pub mod scheme;
+pub mod steps;
+
+use kcli::Failure;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use crate::document::{
+    CachePlan, CacheProfile, Excluded, FIELDS_SCHEMA, Fields, Kind, MemberCost, MemberPlan, MemberProfile,
+    Profile, Scheme, TypePlan, TypeProfile,
+};
+use crate::error::Error;
+
+use layout::{Changes, Layout, Layouts};
+use scheme::{Allowed, Context};
+use steps::{Change, Memory};
+
+/// The share of all slabs, in thousandths, from which on a cache is worth a plan.
+const MIN_SHARE: u64 = 5;
+
+/// Least number of members with a number or a pointer for a structure that is only embedded in others. Smaller ones are locks,
+/// lists and counters, which all of the kernel uses.
+const MIN_SCALARS: usize = 6;
+
+/// Number of rounds in which the sizes of objects and the alignment of pointers to them may change each other.
+const ROUNDS: usize = 8;
+
+/// What to plan.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The paper's threshold `r`.
+    pub threshold: f64,
+    /// The structures; empty for all that are worth it.
+    pub types: Vec<String>,
+    /// The changes.
+    pub allowed: Allowed,
+    /// Whether to make each scheme too narrow for some of the profiled values.
+    pub starve: bool,
+    /// A plan whose members that the code excluded are excluded here.
+    pub after: Option<Fields>,
+}
+
+/// Plans how the members of a profile are stored.
+///
+/// # Errors
+/// If the profile does not have what the options name, or contradicts itself.
+pub fn plan(profile: &Profile, name: &str, options: &Options) -> Result<Fields, Failure> {
+    let unknown = |problem: String, advice: &str| {
+        Failure::of(Error::Unknown { name: name.into(), problem, advice: advice.into() })
+    };
+    if options.threshold > 0.0 && !profile.accesses {
+        return Err(unknown(
+            "it has no loads and stores, by which --threshold selects members".into(),
+            "give --accesses to `field-pack profile`",
+        ));
+    }
+    let Some(allocator) = profile.allocator else {
+        return Err(unknown("it has no slab caches".into(), "make the profile again"));
+    };
+    if allocator.word == 0 || allocator.page == 0 || allocator.orders[1] > 20 {
+        return Err(unknown(
+            "the rules of its slab allocator are impossible".into(),
+            "make the profile again",
+        ));
+    }
+    if let Some(missing) = options.types.iter().find(|of| profile.types.iter().all(|one| one.name != **of)) {
+        return Err(unknown(
+            format!("it has no structure {missing}"),
+            "give one that `field-pack show` prints",
+        ));
+    }
+    let layouts = Layouts::new(&profile.types);
+    let memory = Memory { allocator, caches: plannable(profile, &layouts) };
+    let types = selected(profile, &memory, &options.types);
+    let planner = Planner { profile, options, layouts: &layouts, memory: &memory, types };
+    Ok(planner.plan())
+}
+
+/// Returns the caches whose slabs are as computed, and whose objects are of a known structure.
+fn plannable<'a>(profile: &'a Profile, layouts: &Layouts<'_>) -> Vec<&'a CacheProfile> {
+    let Some(allocator) = profile.allocator else { return Vec::new() };
+    let is_known = |cache: &&CacheProfile| {
+        let Some(of) = cache.of.as_ref().and_then(|of| profile.types.iter().find(|one| one.name == *of))
+        else {
+            return false;
+        };
+        let slab = allocator.slab(cache, cache.object_size);
+        let is_computed =
+            [slab.size, slab.objects, slab.bytes] == [cache.size, cache.per_slab, cache.slab_bytes];
+        is_computed && of.size == cache.object_size && layouts.is_natural(&of.name)
+    };
+    profile.caches.iter().filter(is_known).collect()
+}
+
+/// Returns the structures to plan: the named ones, or those of the objects in caches that are worth it, and large ones
+/// embedded in these.
+fn selected<'a>(profile: &'a Profile, memory: &Memory<'_>, names: &[String]) -> Vec<&'a TypeProfile> {
+    if !names.is_empty() {
+        return profile.types.iter().filter(|of| names.contains(&of.name)).collect();
+    }
+    let slab: u64 = profile.caches.iter().map(|cache| cache.bytes).sum();
+    let mut wanted: FxHashSet<&str> = FxHashSet::default();
+    let worth = memory.caches.iter().filter(|cache| cache.bytes * 1000 >= slab * MIN_SHARE);
+    let mut next: Vec<&str> = worth.filter_map(|cache| cache.of.as_deref()).collect();
+    while let Some(name) = next.pop() {
+        let Some(of) = profile.types.iter().find(|of| of.name == name).filter(|of| wanted.insert(&of.name))
+        else {
+            continue;
+        };
+        let parts = of.members.iter().filter(|member| member.kind == Kind::Structure && !member.union);
+        next.extend(
+            parts.filter_map(|member| member.structure.as_deref()).filter(|part| is_large(profile, part)),
+        );
+    }
+    profile.types.iter().filter(|of| wanted.contains(&of.name[..])).collect()
+}
+
+fn is_large(profile: &Profile, name: &str) -> bool {
+    let of = profile.types.iter().find(|of| of.name == name);
+    of.is_some_and(|of| {
+        of.members.iter().filter(|member| scheme::obstacle(member).is_none()).count() >= MIN_SCALARS
+    })
+}
+
+struct Planner<'a> {
+    profile: &'a Profile,
+    options: &'a Options,
+    layouts: &'a Layouts<'a>,
+    memory: &'a Memory<'a>,
+    types: Vec<&'a TypeProfile>,
+}
+
+/// The schemes of members, by structure and name.
+type Schemes<'a> = FxHashMap<(&'a str, &'a str), (Scheme, Option<Scheme>)>;
+
+/// Why members stay as they are, by structure and name.
+type Reasons<'a> = FxHashMap<(&'a str, &'a str), String>;
+
+impl<'a> Planner<'a> {
+    fn plan(&self) -> Fields {
+        let mut reasons = Reasons::default();
+        let hot = self.limit();
+        let mut shifts = FxHashMap::default();
+        let (mut changes, mut schemes) = (Changes::default(), Schemes::default());
+        for _ in 0..ROUNDS {
+            reasons.clear();
+            schemes = self.schemes(hot, &shifts, &mut reasons);
+            changes = self.changes(&schemes);
+            let mut candidates = self.candidates(&schemes);
+            for dropped in steps::drop_useless(self.memory, self.layouts, &mut changes, &mut candidates) {
+                schemes.remove(&(dropped.of, dropped.member));
+                let why = "a slab would not hold more objects".to_owned();
+                reasons.insert((dropped.of, dropped.member), why);
+            }
+            let next = self.shifts(&self.layouts.with(&changes));
+            if next == shifts {
+                break;
+            }
+            // Addresses are aligned no better than in any round, so that the rounds end.
+            let least = |(of, shift): (String, u32)| {
+                let before = shifts.get(&of).copied().unwrap_or(u32::MAX);
+                (of, shift.min(before))
+            };
+            shifts = next.into_iter().map(least).collect();
+        }
+        self.document(&changes, &schemes, &reasons)
+    }
+
+    /// Returns the number of loads and stores from which on a member stays as it is.
+    fn limit(&self) -> u64 {
+        let members =
+            self.types.iter().flat_map(|of| &of.members).filter(|member| scheme::obstacle(member).is_none());
+        hot::limit(members.map(cost), self.options.threshold)
+    }
+
+    /// Returns the alignment of objects, as number of low bits that are 0 in their addresses, by structure.
+    fn shifts(&self, layouts: &FxHashMap<&str, Layout>) -> FxHashMap<String, u32> {
+        let mut shifts: FxHashMap<String, u32> = FxHashMap::default();
+        for cache in &self.memory.caches {
+            let Some(of) = &cache.of else { continue };
+            let size = self.memory.slab(cache, layouts).size;
+            let shift = shifts.entry(of.clone()).or_insert(u32::MAX);
+            *shift = (*shift).min(size.trailing_zeros());
+        }
+        // Embedded structures begin anywhere in their container that their alignment allows.
+        for of in &self.profile.types {
+            for part in of.members.iter().filter_map(|member| member.structure.as_ref()) {
+                let align = layouts.get(&part[..]).map(|layout| layout.align);
+                let align = align
+                    .or_else(|| self.profile.types.iter().find(|one| one.name == *part).map(|one| one.align));
+                let shift = shifts.entry(part.clone()).or_insert(u32::MAX);
+                *shift = (*shift).min(align.unwrap_or(1).trailing_zeros());
+            }
+        }
+        shifts
+    }
+
+    /// Chooses a scheme for each member, or gives the reason why it has none.
+    fn schemes(&self, hot: u64, shifts: &FxHashMap<String, u32>, reasons: &mut Reasons<'a>) -> Schemes<'a> {
+        let mut schemes = Schemes::default();
+        for of in &self.types {
+            for member in &of.members {
+                let excluded = self.excluded(&of.name, &member.name);
+                let result = if let Some(obstacle) = scheme::obstacle(member) {
+                    Err(obstacle)
+                } else if let Some(whole) = excluded.iter().find(|one| one.scheme.is_none()) {
+                    Err(whole.why.clone())
+                } else if cost(member) > hot {
+                    Err(format!(
+                        "it is among the most used: {} loads, {} stores",
+                        member.loads, member.stores
+                    ))
+                } else if !self.layouts.is_natural(&of.name) {
+                    Err(format!("the layout of struct {} is not the natural one of C", of.name))
+                } else {
+                    let excluded: Vec<String> =
+                        excluded.into_iter().filter_map(|one| one.scheme.clone()).collect();
+                    let context = Context {
+                        allowed: self.options.allowed,
+                        of,
+                        types: &self.profile.types,
+                        shifts,
+                        excluded: &excluded,
+                    };
+                    scheme::choose(member, &context)
+                };
+                let key = (&of.name[..], &member.name[..]);
+                match result {
+                    Ok(found) => drop(schemes.insert(key, found)),
+                    Err(reason) => drop(reasons.insert(key, reason)),
+                }
+            }
+        }
+        schemes
+    }
+
+    /// Returns what the code excludes of a member, as an earlier plan says.
+    fn excluded(&self, of: &str, member: &str) -> Vec<&'a Excluded> {
+        let types = self.options.after.iter().flat_map(|after| &after.types).filter(|one| one.name == of);
+        types.flat_map(|one| &one.excluded).filter(|one| one.name == member && !one.planned).collect()
+    }
+
+    fn changes(&self, schemes: &Schemes<'a>) -> Changes<'a> {
+        let mut changes = Changes::default();
+        changes.widths.extend(schemes.iter().map(|(&key, (scheme, _))| (key, scheme.width())));
+        if self.options.allowed.order {
+            let natural = self.types.iter().filter(|of| self.layouts.is_natural(&of.name));
+            let is_free = |of: &&&'a TypeProfile| self.excluded(&of.name, "").is_empty();
+            changes.ordered.extend(natural.filter(is_free).map(|of| &of.name[..]));
+        }
+        changes
+    }
+
+    fn candidates(&self, schemes: &Schemes<'a>) -> Vec<Change<'a>> {
+        let members = self.types.iter().flat_map(|of| of.members.iter().map(move |member| (of, member)));
+        let with_scheme =
+            members.filter(|(of, member)| schemes.contains_key(&(&of.name[..], &member.name[..])));
+        with_scheme
+            .map(|(of, member)| Change { of: &of.name, member: &member.name, cost: cost(member) })
+            .collect()
+    }
+
+    fn document(&self, changes: &Changes<'a>, schemes: &Schemes<'a>, reasons: &Reasons<'a>) -> Fields {
+        let layouts = self.layouts.with(changes);
+        let types = self.types.iter().map(|of| self.type_plan(of, &layouts, schemes, reasons)).collect();
+        let caches =
+            self.memory.caches.iter().filter_map(|cache| self.cache_plan(cache, changes, &layouts)).collect();
+        Fields {
+            schema: FIELDS_SCHEMA.into(),
+            kernel: release(&self.profile.kernel),
+            build_id: self.profile.build_id.clone(),
+            threshold: self.options.threshold,
+            starve: self.options.starve,
+            types,
+            caches,
+        }
+    }
+
+    fn type_plan(
+        &self,
+        of: &TypeProfile,
+        layouts: &FxHashMap<&str, Layout>,
+        schemes: &Schemes<'_>,
+        reasons: &Reasons<'_>,
+    ) -> TypePlan {
+        let layout = layouts.get(&of.name[..]);
+        let mut members = Vec::new();
+        let mut excluded = Vec::new();
+        for member in &of.members {
+            let key = (&of.name[..], &member.name[..]);
+            if let Some((scheme, otherwise)) = schemes.get(&key) {
+                let mut scheme = scheme.clone();
+                let limit = if self.options.starve { scheme::starve(member, &mut scheme) } else { None };
+                members.push(MemberPlan {
+                    name: member.name.clone(),
+                    offset: member.offset,
+                    bytes: member.bytes,
+                    scheme,
+                    otherwise: otherwise.clone().map(Box::new),
+                    limit,
+                    loads: member.loads,
+                    stores: member.stores,
+                });
+            } else if let Some(why) = reasons.get(&key) {
+                let by_code = self.excluded(&of.name, &member.name).iter().any(|one| one.scheme.is_none());
+                let (name, why) = (member.name.clone(), why.clone());
+                excluded.push(Excluded { name, why, scheme: None, planned: !by_code });
+            }
+            let others = self.excluded(&of.name, &member.name).into_iter().filter(|one| one.scheme.is_some());
+            excluded.extend(others.cloned());
+        }
+        excluded.extend(self.excluded(&of.name, "").into_iter().cloned());
+        TypePlan {
+            name: of.name.clone(),
+            size: [of.size, layout.map_or(of.size, |layout| layout.size)],
+            order: layout.map(|layout| layout.order.clone()).unwrap_or_default(),
+            members,
+            excluded,
+        }
+    }
+
+    /// Returns the effect on a cache; `None` if there is none.
+    fn cache_plan(
+        &self,
+        cache: &CacheProfile,
+        changes: &Changes<'a>,
+        layouts: &FxHashMap<&str, Layout>,
+    ) -> Option<CachePlan> {
+        let of = cache.of.as_deref()?;
+        layouts.get(of)?;
+        let slab = self.memory.slab(cache, layouts);
+        let kib = [cache.bytes_with(self.memory.slab(cache, &FxHashMap::default())), cache.bytes_with(slab)];
+        let kib = kib.map(|bytes| bytes / 1024);
+        let mut saved: Vec<(String, u64)> = Vec::new();
+        self.saved(of, changes, layouts, 0, &mut saved);
+        let all: u64 = saved.iter().map(|(_, bytes)| bytes).sum();
+        let gain = kib[0] as f64 - kib[1] as f64;
+        let mut members: Vec<MemberCost> = saved
+            .into_iter()
+            .map(|(name, bytes)| MemberCost {
+                name,
+                kib: (gain * bytes as f64 / all.max(1) as f64 * 10.0).round() / 10.0,
+            })
+            .collect();
+        members.sort_by(|one, other| other.kib.total_cmp(&one.kib).then_with(|| one.name.cmp(&other.name)));
+        Some(CachePlan {
+            name: cache.name.clone(),
+            of: of.to_owned(),
+            size: [cache.size, slab.size],
+            per_slab: [cache.per_slab, slab.objects],
+            slab_bytes: [cache.slab_bytes, slab.bytes],
+            objects: cache.objects,
+            kib,
+            members,
+        })
+    }
+
+    /// Adds the bytes that each member of a structure and of its parts saves, and those that its new order saves.
+    fn saved(
+        &self,
+        name: &str,
+        changes: &Changes<'a>,
+        layouts: &FxHashMap<&str, Layout>,
+        depth: usize,
+        saved: &mut Vec<(String, u64)>,
+    ) {
+        let Some(of) = self.profile.types.iter().find(|of| of.name == name).filter(|_| depth < 16) else {
+            return;
+        };
+        let Some(layout) = layouts.get(name) else { return };
+        let mut rest = of.size.saturating_sub(layout.size);
+        for member in &of.members {
+            if let Some(&width) = changes.widths.get(&(name, &member.name[..])) {
+                saved.push((format!("{name}.{}", member.name), member.bytes - width));
+                rest = rest.saturating_sub(member.bytes - width);
+            }
+            let part =
+                member.structure.as_deref().filter(|_| member.kind == Kind::Structure && !member.union);
+            if let Some((part, inner)) = part.and_then(|part| Some((part, layouts.get(part)?))) {
+                self.saved(part, changes, layouts, depth + 1, saved);
+                rest = rest.saturating_sub(member.bytes.saturating_sub(inner.size));
+            }
+        }
+        if rest > 0 && changes.ordered.contains(name) {
+            saved.push((name.to_owned(), rest));
+        }
+    }
+}
+
+/// Returns the number of loads and stores of a member.
+fn cost(member: &MemberProfile) -> u64 {
+    member.loads.saturating_add(member.stores)
+}
+
+/// Returns the release in the version of a kernel: `6.12.117` of `Linux version 6.12.117 (…`.
+fn release(version: &str) -> String {
+    version
+        .strip_prefix("Linux version ")
+        .and_then(|rest| rest.split(' ').next())
+        .unwrap_or(version)
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests;
