@@ -11,7 +11,7 @@ PREFIX = /usr/local
 TARGET = $(or $(CARGO_TARGET_DIR),target)
 COMMANDS = census cmdline-spec config-spec coverage field-pack frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 # Files installed in share/kshrink/.
-SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/trace.c share/allocations.c share/accesses.c share/plugin.h
+SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/slab-places.sh share/trace.c share/allocations.c share/accesses.c share/plugin.h
 
 # Packages and targets of the tests that need only Rust, gcc and binutils; unit tests are not listed. Each
 # target name must be unique in these packages.
@@ -121,7 +121,7 @@ install:
 	done
 	install -d '$(DESTDIR)$(PREFIX)/share/kshrink'
 	install -m 644 $(SHARED) '$(DESTDIR)$(PREFIX)/share/kshrink/'
-	chmod 755 '$(DESTDIR)$(PREFIX)/share/kshrink/copy-build.sh' '$(DESTDIR)$(PREFIX)/share/kshrink/kernel-places.sh'
+	chmod 755 '$(DESTDIR)$(PREFIX)/share/kshrink/copy-build.sh' '$(DESTDIR)$(PREFIX)/share/kshrink/kernel-places.sh' '$(DESTDIR)$(PREFIX)/share/kshrink/slab-places.sh'
 
 # Each command generates its files in a temporary directory, to list their names.
 uninstall:

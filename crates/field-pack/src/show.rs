@@ -87,9 +87,12 @@ pub fn plan(fields: &Fields) -> String {
         let row = [pair(cache.size), pair(cache.per_slab), pair(cache.kib)].concat();
         table.row([vec![cache.name.clone()], row, vec![kcli::percent(cache.kib[0], cache.kib[1])]].concat());
     }
-    let row = ["all", "", "", "", ""].map(str::to_owned).to_vec();
+    let row = ["these", "", "", "", ""].map(str::to_owned).to_vec();
     let sum = vec![human(sums[0]), human(sums[1]), kcli::percent(sums[0], sums[1])];
     table.row([row, sum].concat());
+    let row = ["all slab caches", "", "", "", ""].map(str::to_owned).to_vec();
+    let [before, after] = fields.slab;
+    table.row([row, vec![human(before), human(after), kcli::percent(before, after)]].concat());
     let mut text = format!("Linux {}, threshold {}\n\n{table}", fields.kernel, fields.threshold);
     for of in &fields.types {
         let order = if of.order.is_empty() { "" } else { ", in another order" };
@@ -101,9 +104,12 @@ pub fn plan(fields: &Fields) -> String {
                 fields.caches.iter().flat_map(|cache| &cache.members).filter(|cost| cost.name == name);
             table.row([
                 member.name.clone(),
-                member.scheme.name().to_owned(),
+                match &member.otherwise {
+                    Some(otherwise) => format!("{} or {}", member.scheme.name(), otherwise.name()),
+                    None => member.scheme.name().to_owned(),
+                },
                 member.bytes.to_string(),
-                member.scheme.width().to_string(),
+                member.otherwise.as_deref().unwrap_or(&member.scheme).width().to_string(),
                 format!("{:.1}", costs.map(|cost| cost.kib).sum::<f64>()),
                 human(member.loads),
                 human(member.stores),

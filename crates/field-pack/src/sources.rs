@@ -2,12 +2,14 @@
 //! `KMEM_CACHE` name it. The file with the call is compiled again with debugging information, by the command that the
 //! kernel's build recorded.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use kbuild::KernelCompiler;
 use kcli::Failure;
 use kelf::KernelBuild;
+use rayon::prelude::*;
 use regex::Regex;
 use rustc_hash::FxHashMap;
 
@@ -59,17 +61,30 @@ impl Sources {
         self.creations.get(cache)
     }
 
-    /// Returns the structures that an object's source defines or includes, such as `fs/inode.o`.
+    /// Compiles the sources of objects of the build, such as `fs/inode.o`, and reads their structures.
     ///
     /// # Errors
     /// If the compiler fails, or its debugging information is damaged.
-    pub fn structures(&mut self, object: &str) -> Result<&Structures, Failure> {
-        if !self.compiled.contains_key(object) {
+    pub fn compile(&mut self, objects: impl IntoIterator<Item = String>) -> Result<(), Failure> {
+        let new: BTreeSet<String> =
+            objects.into_iter().filter(|object| !self.compiled.contains_key(object)).collect();
+        let compile = |object: String| -> Result<(String, Structures), Failure> {
             let flags = ["-g", "-fno-eliminate-unused-debug-types", "-w"];
-            let bytes = KernelCompiler::compile_again(&self.build, object, &flags)?;
-            let structures = types::read(object, &bytes).map_err(Failure::of)?;
-            self.compiled.insert(object.to_owned(), structures);
-        }
+            let bytes = KernelCompiler::compile_again(&self.build, &object, &flags)?;
+            let structures = types::read(&object, &bytes).map_err(Failure::of)?;
+            Ok((object, structures))
+        };
+        let compiled: Vec<_> = new.into_par_iter().map(compile).collect::<Result<_, _>>()?;
+        self.compiled.extend(compiled);
+        Ok(())
+    }
+
+    /// Returns the structures that the source of an object defines or includes.
+    ///
+    /// # Errors
+    /// As for [`compile`](Sources::compile).
+    pub fn structures(&mut self, object: &str) -> Result<&Structures, Failure> {
+        self.compile([object.to_owned()])?;
         Ok(&self.compiled[object])
     }
 }

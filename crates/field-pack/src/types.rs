@@ -20,6 +20,9 @@ const MAX_DEPTH: usize = 32;
 /// again.
 const MAX_MEMBERS: usize = 1 << 12;
 
+/// The structures that are passed around as the number in them: it is their only member.
+const WRAPPERS: [&str; 3] = ["kuid_t", "kgid_t", "kprojid_t"];
+
 /// A structure or union.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Structure {
@@ -56,6 +59,8 @@ pub struct Member {
     pub structure: Option<String>,
     /// For a bit-field: the lowest bit in its word, and number of bits.
     pub bits: Option<(u64, u64)>,
+    /// For a number in a structure of its own, such as `kuid_t`: the name of the number there.
+    pub wrapped: Option<String>,
 }
 
 /// The structures of one object, by name.
@@ -366,6 +371,19 @@ impl<R: Reader> TypeReader<'_, R> {
         Ok(structure)
     }
 
+    /// Returns the name and the kind of the only member of a structure; `None` if it has others.
+    fn wrapped(&self, offset: UnitOffset<R::Offset>) -> gimli::Result<Option<(String, Kind)>> {
+        let Some((_, at)) = self.resolve(offset)? else { return Ok(None) };
+        let mut tree = self.unit.entries_tree(Some(at))?;
+        let mut children = tree.root()?.children();
+        let Some(only) = children.next()? else { return Ok(None) };
+        let (name, inner) = (self.name(only.entry())?, Self::type_of(only.entry()));
+        match (inner, children.next()?) {
+            (Some(inner), None) => Ok(Some((name, self.shape(inner, 0)?.kind))),
+            _ => Ok(None),
+        }
+    }
+
     /// Adds the members of a structure at a place of the outermost one.
     fn members(
         &self,
@@ -416,6 +434,15 @@ impl<R: Reader> TypeReader<'_, R> {
                     bits = Some((0, width));
                 }
             }
+            let wrapped = match shape.structure.as_deref() {
+                Some(structure) if WRAPPERS.contains(&structure) => self.wrapped(inner)?,
+                _ => None,
+            };
+            let kind = match &wrapped {
+                _ if bits.is_some() => Kind::Bits,
+                Some((_, kind)) => *kind,
+                None => shape.kind,
+            };
             let first = |index: usize| members.get(index).map(|first: &Member| first.name.clone());
             let mut group = place.group.map(|index| first(index).unwrap_or_else(|| name.clone()));
             // Bit-fields one after another share words.
@@ -428,13 +455,14 @@ impl<R: Reader> TypeReader<'_, R> {
                 offset,
                 bytes: shape.bytes,
                 align,
-                kind: if bits.is_some() { Kind::Bits } else { shape.kind },
+                kind,
                 of: shape.text,
                 group,
                 group_align: if place.group.is_some() { place.group_align } else { align },
                 union: place.is_union,
-                structure: shape.structure,
+                structure: shape.structure.filter(|_| wrapped.is_none()),
                 bits,
+                wrapped: wrapped.map(|(name, _)| name),
             });
         }
         Ok(())

@@ -22,6 +22,9 @@ pub struct Fields {
     /// Whether each scheme is too narrow for some of the profiled values, to test the side table.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub starve: bool,
+    /// The size of all slab caches in KiB, before and after.
+    #[serde(default)]
+    pub slab: [u64; 2],
     /// The structures that change.
     pub types: Vec<TypePlan>,
     /// The slab caches that change.
@@ -56,10 +59,14 @@ pub struct MemberPlan {
     pub offset: u64,
     /// Its size in bytes as it was.
     pub bytes: u64,
+    /// For a number in a structure of its own, such as `kuid_t`: the name of the number there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrapped: Option<String>,
     /// How it is stored.
     #[serde(flatten)]
     pub scheme: Scheme,
-    /// For an absent member: how it is stored instead if code may store another value.
+    /// For an absent member: how it is stored instead if code may store another value. The plan's sizes count with it. It is
+    /// missing if the source proves that no code does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<Box<Scheme>>,
     /// The first code that is not used, so that its values go into the side table: with it, a scheme is too narrow for some
@@ -101,7 +108,7 @@ pub enum Scheme {
         #[serde(flatten)]
         place: Place,
     },
-    /// The paper's CP: the value is `base + (code << shift)`.
+    /// The paper's CP, for pointers and for numbers of 8 bytes: the value is `base + (code << shift)`.
     Prefix {
         /// Size of the code in bytes: 1 or 2, or 4 for a member of 8 bytes.
         width: u64,

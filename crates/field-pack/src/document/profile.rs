@@ -152,6 +152,9 @@ pub struct MemberProfile {
     /// For a bit-field: the lowest bit in its word, and number of bits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits: Option<[u64; 2]>,
+    /// For a number in a structure of its own, such as `kuid_t`: the name of the number there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrapped: Option<String>,
     /// Its kind.
     pub kind: Kind,
     /// Its type, as in C.

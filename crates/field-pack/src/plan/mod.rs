@@ -229,7 +229,10 @@ impl<'a> Planner<'a> {
                         shifts,
                         excluded: &excluded,
                     };
-                    scheme::choose(member, &context)
+                    scheme::choose(member, &context).map(|(scheme, otherwise)| {
+                        let is_proven = scheme.width() == 0 && self.is_proven(&of.name, &member.name);
+                        (scheme, otherwise.filter(|_| !is_proven))
+                    })
                 };
                 let key = (&of.name[..], &member.name[..]);
                 match result {
@@ -247,9 +250,17 @@ impl<'a> Planner<'a> {
         types.flat_map(|one| &one.excluded).filter(|one| one.name == member && !one.planned).collect()
     }
 
+    /// Whether an earlier plan says that no code stores another value in an absent member.
+    fn is_proven(&self, of: &str, member: &str) -> bool {
+        let types = self.options.after.iter().flat_map(|after| &after.types).filter(|one| one.name == of);
+        let absent =
+            |one: &&MemberPlan| one.name == member && one.scheme.width() == 0 && one.otherwise.is_none();
+        types.flat_map(|one| &one.members).any(|one| absent(&one))
+    }
+
     fn changes(&self, schemes: &Schemes<'a>) -> Changes<'a> {
         let mut changes = Changes::default();
-        changes.widths.extend(schemes.iter().map(|(&key, (scheme, _))| (key, scheme.width())));
+        changes.widths.extend(schemes.iter().map(|(&key, schemes)| (key, width(schemes))));
         if self.options.allowed.order {
             let natural = self.types.iter().filter(|of| self.layouts.is_natural(&of.name));
             let is_free = |of: &&&'a TypeProfile| self.excluded(&of.name, "").is_empty();
@@ -270,9 +281,13 @@ impl<'a> Planner<'a> {
     fn document(&self, changes: &Changes<'a>, schemes: &Schemes<'a>, reasons: &Reasons<'a>) -> Fields {
         let layouts = self.layouts.with(changes);
         let types = self.types.iter().map(|of| self.type_plan(of, &layouts, schemes, reasons)).collect();
-        let caches =
+        let caches: Vec<CachePlan> =
             self.memory.caches.iter().filter_map(|cache| self.cache_plan(cache, changes, &layouts)).collect();
+        let all: u64 = self.profile.caches.iter().map(|cache| cache.bytes / 1024).sum();
+        let gain = |cache: &CachePlan| cache.kib[0] as i64 - cache.kib[1] as i64;
+        let gains: i64 = caches.iter().map(gain).sum();
         Fields {
+            slab: [all, all.saturating_add_signed(-gains)],
             schema: FIELDS_SCHEMA.into(),
             kernel: release(&self.profile.kernel),
             build_id: self.profile.build_id.clone(),
@@ -302,6 +317,7 @@ impl<'a> Planner<'a> {
                     name: member.name.clone(),
                     offset: member.offset,
                     bytes: member.bytes,
+                    wrapped: member.wrapped.clone(),
                     scheme,
                     otherwise: otherwise.clone().map(Box::new),
                     limit,
@@ -392,6 +408,12 @@ impl<'a> Planner<'a> {
             saved.push((name.to_owned(), rest));
         }
     }
+}
+
+/// Returns the size in bytes that a plan counts with: an absent member is stored if code may store another value, which only
+/// the source shows.
+fn width((scheme, otherwise): &(Scheme, Option<Scheme>)) -> u64 {
+    otherwise.as_ref().unwrap_or(scheme).width()
 }
 
 /// Returns the number of loads and stores of a member.

@@ -221,7 +221,9 @@ fn zeros(member: &MemberProfile, context: &Context<'_>) -> u32 {
 }
 
 fn prefix(member: &MemberProfile, context: &Context<'_>) -> Option<Scheme> {
-    if member.kind != Kind::Pointer || has_symbols(member) {
+    // Numbers of 4 bytes with a prefix are times and random numbers, which other runs do not have.
+    let is_number = member.kind == Kind::Unsigned && member.bytes == 8;
+    if !(member.kind == Kind::Pointer || is_number) || has_symbols(member) {
         return None;
     }
     let (low, high) = (number(member.low.as_ref())?, number(member.high.as_ref())?);

@@ -1,7 +1,8 @@
 //! The output of the plugin `accesses.c`: loads and stores of each word of memory.
 //!
-//! They estimate the cost of a slower access, and nothing else depends on them: an object has the accesses of all objects
-//! that were at its place, and members that share a word have the accesses of all of it.
+//! They estimate the cost of a slower access, and nothing else depends on them. An object has the accesses of all that was at
+//! its place before, and members that share a word have the accesses of all of it. Whatever fills, copies or reads whole
+//! pages does the same to every word of an object, so the accesses of its least used word are subtracted from all words.
 
 use std::path::Path;
 
@@ -86,6 +87,29 @@ impl Accesses {
         (is_later && count > 0 && start % WORD == 0 && parts.next().is_none()).then_some(())
     }
 
+    /// Returns the least loads and the least stores of the words in a range of physical addresses.
+    pub fn least(&self, start: u64, bytes: u64) -> [u64; 2] {
+        let (start, end) = (start - start % WORD, start.saturating_add(bytes).next_multiple_of(WORD));
+        let first = self.words.partition_point(|words| words.end <= start);
+        let (mut at, mut least) = (start, [u64::MAX; 2]);
+        for words in self.words[first..].iter().take_while(|words| words.start < end) {
+            if words.start > at {
+                return [0, 0];
+            }
+            least = [least[0].min(words.loads), least[1].min(words.stores)];
+            at = words.end;
+        }
+        if at < end { [0, 0] } else { least }
+    }
+
+    /// Returns the loads and the stores of a range of physical addresses beyond `base` of each word: those of each word that
+    /// it overlaps.
+    pub fn beyond(&self, start: u64, bytes: u64, base: [u64; 2]) -> [u64; 2] {
+        let [loads, stores] = self.of(start, bytes);
+        let words = (start.saturating_add(bytes).next_multiple_of(WORD) - (start - start % WORD)) / WORD;
+        [loads.saturating_sub(words * base[0]), stores.saturating_sub(words * base[1])]
+    }
+
     /// Returns the loads and the stores of a range of physical addresses: those of each word that it overlaps.
     pub fn of(&self, start: u64, bytes: u64) -> [u64; 2] {
         let (start, end) = (start - start % WORD, start.saturating_add(bytes).next_multiple_of(WORD));
@@ -126,6 +150,16 @@ mod tests {
         assert_eq!(accesses.of(0x1006, 1), [0, 2]);
         assert_eq!(accesses.of(0x100c, 4), [0, 0]);
         assert_eq!(accesses.of(0x1000, 0x1000), [3, 5]);
+    }
+
+    #[test]
+    fn accesses_of_all_words_do_not_count() {
+        let accesses = parse("accesses 1\nwords 0x00001000 1 3 1\nwords 0x00001004 2 2 5\nend 2\n").unwrap();
+        let least = |start, bytes| accesses.least(start, bytes);
+        assert_eq!((least(0x1000, 8), least(0x1004, 8)), ([2, 1], [2, 5]));
+        assert_eq!((least(0x1000, 13), least(0xffc, 8), least(0x2000, 4)), ([0, 0], [0, 0], [0, 0]));
+        assert_eq!(accesses.beyond(0x1000, 4, [2, 1]), [1, 0]);
+        assert_eq!(accesses.beyond(0x1002, 4, [2, 1]), [1, 4]);
     }
 
     #[test]

@@ -59,6 +59,15 @@ impl Selection {
         selection
     }
 
+    /// Returns the object of the build that has the structure of a cache's objects, if it may be known.
+    fn object_of(&self, cache: &CoreCache, sources: &Sources) -> Option<String> {
+        match self.given.get(&cache.profile.name) {
+            Some((_, Some(object))) => Some(object.clone()),
+            None if cache.merged > 0 => None,
+            _ => sources.creation(&cache.profile.name).map(|creation| creation.object.clone()),
+        }
+    }
+
     fn is_wanted(&self, structure: &str) -> bool {
         self.only.is_empty() || self.only.iter().any(|name| name == structure)
     }
@@ -101,6 +110,10 @@ pub fn profile(
         progress.message("reading the core");
         let core = objects::read(vmlinux, path, progress)?;
         let log = logs.get(number).map(|log| Accesses::read(log)).transpose()?;
+        progress.message("compiling the sources of structures");
+        let objects = core.caches.iter().filter_map(|cache| selection.object_of(cache, &profiler.sources));
+        let objects: Vec<String> = objects.collect();
+        profiler.sources.compile(objects)?;
         progress.message("reading members");
         for cache in &core.caches {
             let typed = profiler.add(cache, &core, log.as_ref())?;
@@ -241,8 +254,9 @@ impl Profiler<'_> {
             }
             let Some(log) = log else { continue };
             for place in &cache.places {
+                let base = log.least(*place, cache.profile.object_size);
                 for (member, sums) in structure.members.iter().zip(&mut known.accesses) {
-                    let [loads, stores] = log.of(place + start + member.offset, member.bytes);
+                    let [loads, stores] = log.beyond(place + start + member.offset, member.bytes, base);
                     *sums = [sums[0] + loads, sums[1] + stores];
                 }
             }

@@ -119,6 +119,7 @@ impl Values {
             bytes: member.bytes,
             align: member.align,
             bits: member.bits.map(|(low, width)| [low, width]),
+            wrapped: member.wrapped.clone(),
             kind: member.kind,
             of: member.of.clone(),
             structure: member.structure.clone(),
@@ -167,6 +168,7 @@ mod tests {
             union: false,
             structure: None,
             bits: None,
+            wrapped: None,
         }
     }
 

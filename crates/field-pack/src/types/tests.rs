@@ -5,6 +5,7 @@ use super::*;
 
 const SOURCE: &str = "
 typedef struct { int counter; } atomic_t;
+typedef struct { unsigned val; } kuid_t;
 struct list { struct list *next, *prev; };
 struct __attribute__((aligned(8))) wide { long long value; };
 struct object {
@@ -18,6 +19,7 @@ struct object {
     long long size;
     struct wide version;
     char name[12] __attribute__((aligned(16)));
+    kuid_t owner;
     struct object *parent[];
 };
 struct object object;
@@ -59,16 +61,18 @@ fn members_have_offset_alignment_kind_and_group() {
         ("size", 32, 8, 4, Kind::Signed, "", false),
         ("version", 40, 8, 8, Kind::Structure, "", false),
         ("name", 48, 12, 16, Kind::Array, "", false),
-        ("parent", 60, 0, 4, Kind::Array, "", false),
+        ("owner", 60, 4, 4, Kind::Unsigned, "", false),
+        ("parent", 64, 0, 4, Kind::Array, "", false),
     ];
     assert_eq!(rows, expected);
     assert_eq!((object.size, object.align), (64, 16));
+    assert_eq!(object.members[13].wrapped.as_deref(), Some("val"));
     assert_eq!(object.members[7].bits, Some((3, 5)));
     let structure =
         |name: &str| object.members.iter().find(|member| member.name == name).unwrap().structure.clone();
     assert_eq!([structure("links"), structure("count")], [Some("list".into()), Some("atomic_t".into())]);
     assert_eq!(structures["atomic_t"].members[0].name, "counter");
-    assert_eq!(object.members[13].of, "struct object *[]");
+    assert_eq!(object.members[14].of, "struct object *[]");
 }
 
 #[test]
