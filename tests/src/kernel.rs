@@ -281,6 +281,11 @@ impl KernelTest<'_> {
         self.on_arm("census", None, machine)
     }
 
+    /// 3,600 files on ext2, found and copied. The slab caches keep objects of one structure each.
+    pub fn files(&mut self) -> Scenario {
+        self.scenario("files", None, &["--disk", "64", "--append", "slab_nomerge"])
+    }
+
     /// The scenario smp while all pages are refrozen again and again, and thaws in every context.
     pub fn thaw(&mut self, kernel: &Kernel) -> Scenario {
         self.on_two_processors("thaw", kernel)

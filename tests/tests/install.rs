@@ -89,7 +89,16 @@ fn everything_is_installed_and_taken_away() {
         .map(|path| path.file_name().expect("a name").to_str().expect("UTF-8").to_owned())
         .collect();
     assert_eq!(installed, commands());
-    for file in ["kshrink.mk", "copy-build.sh", "kernel-places.sh", "slab-places.sh", "trace.c", "allocations.c", "accesses.c", "plugin.h"] {
+    for file in [
+        "kshrink.mk",
+        "copy-build.sh",
+        "kernel-places.sh",
+        "slab-places.sh",
+        "trace.c",
+        "allocations.c",
+        "accesses.c",
+        "plugin.h",
+    ] {
         assert!(prefix.join("share/kshrink").join(file).is_file(), "share/kshrink/{file} is missing");
     }
     let mut options = 0;

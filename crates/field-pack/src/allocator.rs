@@ -38,6 +38,12 @@ impl Allocator {
         Slab { size, objects: bytes / size, bytes }
     }
 
+    /// Whether the slabs of a cache are as computed.
+    pub fn explains(&self, cache: &CacheProfile) -> bool {
+        let slab = self.slab(cache, cache.object_size);
+        [slab.size, slab.objects, slab.bytes] == [cache.size, cache.per_slab, cache.slab_bytes]
+    }
+
     /// Returns the alignment of objects of `object_size` bytes in bytes.
     fn alignment(&self, cache: &CacheProfile, object_size: u64) -> u64 {
         if !cache.cache_lines {
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn cache_lines_halve_for_small_objects() {
-        let with = |size| TINY.slab(&cache(size, 64, true, Constructor::Inside), size).size;
+        let with = |size| TINY.slab(&cache(100, 64, true, Constructor::Inside), size).size;
         assert_eq!([with(8), with(16), with(17), with(33), with(65)], [8, 16, 32, 64, 128]);
         // An alignment of its own is greater, and stays.
         assert_eq!(TINY.slab(&cache(256, 256, true, Constructor::Inside), 200).size, 256);

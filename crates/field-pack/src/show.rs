@@ -29,8 +29,18 @@ pub fn profile(profile: &Profile, names: &[String]) -> String {
             format!("{share:.1} %"),
         ]);
     }
-    text += &format!("\n{table}\nslab caches {} KiB\n", human(all / 1024));
-    text
+    text += &format!("\n{table}\nslab caches {} KiB", human(all / 1024));
+    if let Some(allocator) = profile.allocator {
+        let caches = || profile.caches.iter();
+        let others: Vec<&str> =
+            caches().filter(|cache| !allocator.explains(cache)).map(|cache| &cache.name[..]).collect();
+        let explained = profile.caches.len() - others.len();
+        text += &format!("; the slabs of {explained} of {} caches are as computed", profile.caches.len());
+        if !others.is_empty() {
+            text += &format!(", except {}", others.join(", "));
+        }
+    }
+    text + "\n"
 }
 
 fn is_shown(profile: &Profile, of: &TypeProfile, names: &[String]) -> bool {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 
 use kbuild::KernelCompiler;
 use kcli::Failure;
-use kelf::KernelBuild;
 use rayon::prelude::*;
 use regex::Regex;
 use rustc_hash::FxHashMap;
 
+use crate::error::Error;
 use crate::types::{self, Structures};
 
 /// A call that creates a slab cache.
@@ -30,7 +30,8 @@ pub struct Creation {
 
 /// The sources of a kernel's build.
 pub struct Sources {
-    build: KernelBuild,
+    /// The directory of the build.
+    build: PathBuf,
     /// The calls by name of the cache.
     creations: FxHashMap<String, Creation>,
     /// The structures of the objects that were compiled.
@@ -43,9 +44,19 @@ impl Sources {
     /// # Errors
     /// If the directory is not that of a build.
     pub fn find(vmlinux: &Path) -> Result<Sources, Failure> {
-        let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
+        // A symbolic link to a vmlinux elsewhere means the build there.
+        let file = fs::canonicalize(vmlinux)?;
+        let build = file.parent().unwrap_or(Path::new("/")).to_path_buf();
         let mut creations = FxHashMap::default();
-        for (object, source) in sources(&build.dir) {
+        let all = sources(&build);
+        if all.is_empty() {
+            return Err(Failure::of(Error::Unknown {
+                name: vmlinux.display().to_string(),
+                problem: "its directory has no records of how the kernel was compiled".into(),
+                advice: "give vmlinux in the directory where it was built with `make vmlinux`".into(),
+            }));
+        }
+        for (object, source) in all {
             // A source may be missing if it was generated.
             let Ok(text) = fs::read_to_string(&source) else { continue };
             for (cache, structure) in creations_in(&text) {

@@ -113,15 +113,15 @@ impl KernelCompiler {
         Ok(fs::read(&object)?)
     }
 
-    /// Compiles the source of an object of the build again, such as `fs/inode.o`, by its recorded command with further
-    /// flags. Returns the object. The build directory is only read.
+    /// Compiles the source of an object of the build in the directory `build` again, such as `fs/inode.o`, by its recorded
+    /// command with further flags. Returns the object. The build directory is only read.
     ///
     /// # Errors
     /// Bad input if the build has not recorded how it compiled the object. A failed job if the compiler fails.
-    pub fn compile_again(build: &KernelBuild, object: &str, flags: &[&str]) -> Result<Vec<u8>, Failure> {
+    pub fn compile_again(build: &Path, object: &str, flags: &[&str]) -> Result<Vec<u8>, Failure> {
         let place = Path::new(object);
         let name = place.file_name().unwrap_or_default().to_string_lossy();
-        let record = build.dir.join(place.with_file_name(format!(".{name}.cmd")));
+        let record = build.join(place.with_file_name(format!(".{name}.cmd")));
         let words = fs::read_to_string(&record).ok().and_then(|text| recorded_command(&text));
         let words = words.ok_or_else(|| {
             Failure::bad_input(format!(
@@ -132,7 +132,7 @@ impl KernelCompiler {
         let dir = tempfile::tempdir()?;
         let output_file = dir.path().join("again.o");
         let mut command = Command::new(&words[0]);
-        command.current_dir(&build.dir).stdin(Stdio::null()).args(&words[1..]).args(flags);
+        command.current_dir(build).stdin(Stdio::null()).args(&words[1..]).args(flags);
         command.arg("-c").arg("-o").arg(&output_file);
         let _span = info_span!("command", line = ?command).entered();
         let output = command.output().map_err(|error| {
@@ -145,7 +145,7 @@ impl KernelCompiler {
             return Err(Failure::job(format!(
                 "compiling {object} again in {} failed ({}); the kernel's source has to be where it was when it was \
                  built:{}",
-                build.dir.display(),
+                build.display(),
                 output.status,
                 last_lines(&output)
             )));

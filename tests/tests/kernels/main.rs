@@ -11,6 +11,7 @@ mod census;
 mod config;
 mod counters;
 mod debugger;
+mod fields;
 mod frozen;
 mod html;
 mod memory;

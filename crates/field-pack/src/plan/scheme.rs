@@ -221,8 +221,9 @@ fn zeros(member: &MemberProfile, context: &Context<'_>) -> u32 {
 }
 
 fn prefix(member: &MemberProfile, context: &Context<'_>) -> Option<Scheme> {
-    // Numbers of 4 bytes with a prefix are times and random numbers, which other runs do not have.
-    let is_number = member.kind == Kind::Unsigned && member.bytes == 8;
+    // Numbers of 4 bytes with a prefix are times and random numbers, which other runs do not have. Of few numbers, the
+    // prefix is chance.
+    let is_number = member.kind == Kind::Unsigned && member.bytes == 8 && member.distinct > MIN_SHARED;
     if !(member.kind == Kind::Pointer || is_number) || has_symbols(member) {
         return None;
     }
@@ -305,7 +306,7 @@ pub fn starve(member: &MemberProfile, scheme: &mut Scheme) -> Option<u64> {
             Some(values.len() as u64 + *slots + 1)
         }
         Scheme::PageTable { slots, .. } => {
-            *slots = (member.pages / 2).max(1);
+            *slots = member.pages / 2;
             Some(*slots + 1)
         }
     }
