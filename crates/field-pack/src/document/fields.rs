@@ -62,6 +62,9 @@ pub struct MemberPlan {
     /// For a number in a structure of its own, such as `kuid_t`: the name of the number there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wrapped: Option<String>,
+    /// The other members of the union that it is in, which have the same bytes and so the same code.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aliases: Vec<String>,
     /// How it is stored.
     #[serde(flatten)]
     pub scheme: Scheme,

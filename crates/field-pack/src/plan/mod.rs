@@ -125,7 +125,7 @@ fn selected<'a>(profile: &'a Profile, memory: &Memory<'_>, names: &[String]) -> 
 fn is_large(profile: &Profile, name: &str) -> bool {
     let of = profile.types.iter().find(|of| of.name == name);
     of.is_some_and(|of| {
-        of.members.iter().filter(|member| scheme::obstacle(member).is_none()).count() >= MIN_SCALARS
+        of.members.iter().filter(|member| scheme::obstacle(of, member).is_none()).count() >= MIN_SCALARS
     })
 }
 
@@ -175,9 +175,9 @@ impl<'a> Planner<'a> {
 
     /// Returns the number of loads and stores from which on a member stays as it is.
     fn limit(&self) -> u64 {
-        let members =
-            self.types.iter().flat_map(|of| &of.members).filter(|member| scheme::obstacle(member).is_none());
-        hot::limit(members.map(cost), self.options.threshold)
+        let members = self.types.iter().flat_map(|of| of.members.iter().map(move |member| (of, member)));
+        let compressible = members.filter(|(of, member)| scheme::obstacle(of, member).is_none());
+        hot::limit(compressible.map(|(_, member)| cost(member)), self.options.threshold)
     }
 
     /// Returns the alignment of objects, as number of low bits that are 0 in their addresses, by structure.
@@ -208,7 +208,7 @@ impl<'a> Planner<'a> {
         for of in &self.types {
             for member in &of.members {
                 let excluded = self.excluded(&of.name, &member.name);
-                let result = if let Some(obstacle) = scheme::obstacle(member) {
+                let result = if let Some(obstacle) = scheme::obstacle(of, member) {
                     Err(obstacle)
                 } else if let Some(whole) = excluded.iter().find(|one| one.scheme.is_none()) {
                     Err(whole.why.clone())
@@ -228,11 +228,9 @@ impl<'a> Planner<'a> {
                         types: &self.profile.types,
                         shifts,
                         excluded: &excluded,
+                        is_proven: self.is_proven(&of.name, &member.name),
                     };
-                    scheme::choose(member, &context).map(|(scheme, otherwise)| {
-                        let is_proven = scheme.width() == 0 && self.is_proven(&of.name, &member.name);
-                        (scheme, otherwise.filter(|_| !is_proven))
-                    })
+                    scheme::choose(member, &context)
                 };
                 let key = (&of.name[..], &member.name[..]);
                 match result {
@@ -318,6 +316,11 @@ impl<'a> Planner<'a> {
                     offset: member.offset,
                     bytes: member.bytes,
                     wrapped: member.wrapped.clone(),
+                    aliases: scheme::aliases(of, member)
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(str::to_owned)
+                        .collect(),
                     scheme,
                     otherwise: otherwise.clone().map(Box::new),
                     limit,

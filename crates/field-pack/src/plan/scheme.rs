@@ -16,7 +16,11 @@ const ENTRIES: u64 = 254;
 /// Maximum number of distinct numbers for a table. More are a sign of values that other runs do not have.
 const MAX_NUMBERS: u64 = 64;
 
-/// Least number of objects for each distinct pointer in a table. With fewer, most pointers are to objects of their own.
+/// Maximum number of distinct numbers for a table, however few objects have them.
+const MAX_RARE: u64 = 8;
+
+/// Least number of objects for each distinct value in a table. With fewer, most pointers are to objects of their own, and most
+/// numbers are times.
 const MIN_SHARED: u64 = 16;
 
 /// The changes that a plan may make.
@@ -75,13 +79,39 @@ pub struct Context<'a> {
     pub shifts: &'a FxHashMap<String, u32>,
     /// Schemes of the member that the code excludes, by name.
     pub excluded: &'a [String],
+    /// Whether the source proves that no code stores another value than the profiled one.
+    pub is_proven: bool,
 }
 
-/// Returns the reason why a member cannot be compressed, whatever its values are; `None` if it can.
-pub fn obstacle(member: &MemberProfile) -> Option<String> {
-    if member.union {
-        return Some("it shares its bytes with others in a union".into());
+/// Returns the other members of a union whose first member this is, if all are numbers or pointers in the same bytes. They have
+/// the same code then. Returns none for a member outside of a union, and `None` if its union has other parts.
+pub fn aliases<'a>(of: &'a TypeProfile, member: &MemberProfile) -> Option<Vec<&'a str>> {
+    if !member.union {
+        return Some(Vec::new());
     }
+    let group = of.members.iter().filter(|other| other.group.is_some() && other.group == member.group);
+    let is_same = |other: &&MemberProfile| {
+        (other.offset, other.bytes) == (member.offset, member.bytes) && plain_obstacle(other).is_none()
+    };
+    let is_first = member.group.as_ref() == Some(&member.name);
+    let others = || group.clone().filter(|other| other.name != member.name);
+    (is_first && others().all(|other| is_same(&other)))
+        .then(|| others().map(|other| &other.name[..]).collect())
+}
+
+/// Returns the reason why a member of a structure cannot be compressed, whatever its values are; `None` if it can.
+pub fn obstacle(of: &TypeProfile, member: &MemberProfile) -> Option<String> {
+    if aliases(of, member).is_none() {
+        let first = of.members.iter().find(|other| Some(&other.name) == member.group.as_ref());
+        return Some(match first.filter(|first| first.name != member.name && aliases(of, first).is_some()) {
+            Some(first) => format!("it shares its bytes with {}", first.name),
+            None => "it shares its bytes with others in a union".into(),
+        });
+    }
+    plain_obstacle(member)
+}
+
+fn plain_obstacle(member: &MemberProfile) -> Option<String> {
     match member.kind {
         Kind::Bits => Some("it is a bit-field".into()),
         Kind::Array => Some("it is an array".into()),
@@ -101,6 +131,9 @@ pub fn choose(member: &MemberProfile, context: &Context<'_>) -> Result<(Scheme, 
     // Of equal widths, the first one is the fastest.
     let stored = stored.min_by_key(Scheme::width).filter(|scheme| scheme.width() < member.bytes);
     let absent = absent(member).filter(|scheme| context.allowed.absent && is_free(scheme));
+    // The plan counts with the other scheme until the source is known, and one byte has none.
+    let absent = absent.filter(|_| member.bytes > 1 || context.is_proven || !context.allowed.narrow);
+    let stored = stored.filter(|_| absent.is_none() || !context.is_proven);
     match (absent, stored) {
         (Some(absent), stored) => Ok((absent, stored)),
         (None, Some(stored)) => Ok((stored, None)),
@@ -250,7 +283,9 @@ fn table(member: &MemberProfile) -> Option<Scheme> {
     }
     let is_pointer = matches!(member.kind, Kind::Pointer | Kind::Function);
     if !is_pointer {
-        if count > MAX_NUMBERS || member.bytes > 4 {
+        let objects: u64 = nonzero().map(|one| one.objects).sum();
+        let is_shared = count <= MAX_RARE || objects >= count * MIN_SHARED;
+        if count > MAX_NUMBERS || member.bytes > 4 || !is_shared {
             return None;
         }
         let values = nonzero().map(|one| one.value.clone()).collect();

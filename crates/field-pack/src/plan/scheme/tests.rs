@@ -73,7 +73,10 @@ fn member(kind: Kind, bytes: u64, raw: &[i128]) -> MemberProfile {
 fn chosen(member: &MemberProfile, allowed: Allowed) -> Result<(Scheme, Option<Scheme>), String> {
     let objects: u64 = member.values.iter().map(|one| one.objects).sum();
     let (of, shifts) = (structure(objects), FxHashMap::default());
-    choose(member, &Context { allowed, of: &of, types: &[], shifts: &shifts, excluded: &[] })
+    choose(
+        member,
+        &Context { allowed, of: &of, types: &[], shifts: &shifts, excluded: &[], is_proven: false },
+    )
 }
 
 /// A kernel that stores a value: its code, with the entries of tables that it fills.
@@ -284,7 +287,14 @@ fn pointers_near_their_object_have_a_place() {
     let choose_at = |distance, objects| {
         let pointer = MemberProfile { own: Some(Own { distance, objects }), ..pointer.clone() };
         let shifts = FxHashMap::default();
-        let context = Context { allowed: ALL, of: &of, types: &types, shifts: &shifts, excluded: &[] };
+        let context = Context {
+            allowed: ALL,
+            of: &of,
+            types: &types,
+            shifts: &shifts,
+            excluded: &[],
+            is_proven: false,
+        };
         choose(&pointer, &context).map(|(scheme, _)| scheme)
     };
     let own = |place| Ok(Scheme::Own { width: 1, place });
@@ -304,7 +314,10 @@ fn alignment_follows_the_new_size_of_objects() {
     let choose_with = |shift: Option<u32>| {
         let shifts = shift.into_iter().map(|shift| ("other".to_owned(), shift)).collect();
         let only = Allowed::named(&["page-table".to_owned()]).unwrap();
-        choose(&pointer, &Context { allowed: only, of: &of, types: &[], shifts: &shifts, excluded: &[] })
+        choose(
+            &pointer,
+            &Context { allowed: only, of: &of, types: &[], shifts: &shifts, excluded: &[], is_proven: false },
+        )
     };
     let table = |bits, shift, slots| Ok((Scheme::PageTable { width: 2, bits, shift, slots }, None));
     assert_eq!(choose_with(None), table(5, 7, 2046));
@@ -316,8 +329,47 @@ fn code_excludes_schemes_by_name() {
     let zero = member(Kind::Unsigned, 4, &[0]);
     let (of, shifts) = (structure(1), FxHashMap::default());
     let excluded = ["absent".to_owned()];
-    let context = Context { allowed: ALL, of: &of, types: &[], shifts: &shifts, excluded: &excluded };
+    let context =
+        Context { allowed: ALL, of: &of, types: &[], shifts: &shifts, excluded: &excluded, is_proven: false };
     assert_eq!(choose(&zero, &context).unwrap(), (Scheme::Narrow { width: 1, signed: false }, None));
-    let union = MemberProfile { union: true, ..zero };
-    assert!(obstacle(&union).unwrap().contains("union"));
+}
+
+#[test]
+fn unions_of_equal_numbers_have_one_code() {
+    let part = |name: &str, bytes| MemberProfile {
+        name: name.into(),
+        group: Some("one".into()),
+        union: true,
+        ..member(Kind::Unsigned, bytes, &[1, 2])
+    };
+    let mut of = structure(2);
+    of.members = vec![part("one", 4), part("two", 4)];
+    assert_eq!(aliases(&of, &of.members[0]), Some(vec!["two"]));
+    assert_eq!(obstacle(&of, &of.members[0]), None);
+    assert_eq!(obstacle(&of, &of.members[1]).unwrap(), "it shares its bytes with one");
+    of.members[1].bytes = 8;
+    assert!(of.members.iter().all(|member| obstacle(&of, member).unwrap().contains("in a union")));
+}
+
+#[test]
+fn numbers_of_few_objects_have_no_table() {
+    // 20 times, each in one object.
+    let times: Vec<i128> = (0..20).map(|number| 0x7000_0000 + 100 * number).collect();
+    assert!(chosen(&member(Kind::Unsigned, 4, &times), ALL).is_err());
+    assert_eq!(chosen(&member(Kind::Unsigned, 4, &times[..8]), ALL).unwrap().0.name(), "table");
+    let many: Vec<i128> = (0..16).flat_map(|_| times.clone()).collect();
+    assert_eq!(chosen(&member(Kind::Unsigned, 4, &many), ALL).unwrap().0.name(), "table");
+}
+
+#[test]
+fn one_byte_is_absent_only_if_the_source_is_known() {
+    let zero = member(Kind::Unsigned, 1, &[0]);
+    assert!(chosen(&zero, ALL).is_err());
+    let only = Allowed::named(&["order".to_owned(), "absent".to_owned()]).unwrap();
+    assert_eq!(chosen(&zero, only).unwrap().0.name(), "absent");
+    let (of, shifts) = (structure(1), FxHashMap::default());
+    let context =
+        Context { allowed: ALL, of: &of, types: &[], shifts: &shifts, excluded: &[], is_proven: true };
+    assert_eq!(choose(&zero, &context).unwrap().0.name(), "absent");
+    assert_eq!(choose(&member(Kind::Unsigned, 4, &[0]), &context).unwrap().1, None);
 }
