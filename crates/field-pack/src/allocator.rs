@@ -74,7 +74,7 @@ impl Allocator {
         let objects = self.objects.min(fitting);
         let first = least.max(self.order_of(objects * size));
         if (self.page << first) / size > MAX_OBJECTS {
-            return self.order_of(size * MAX_OBJECTS) - 1;
+            return self.order_of(size * MAX_OBJECTS).saturating_sub(1);
         }
         for fraction in [16, 8, 4, 2] {
             let fits = |order: &u64| (self.page << order) % size <= (self.page << order) / fraction;

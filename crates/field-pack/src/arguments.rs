@@ -6,8 +6,8 @@ use clap::{Parser, Subcommand};
 
 /// Makes the data structures smaller that a Linux kernel allocates
 ///
-/// Reads the values of all members of all allocated objects from images of a machine's memory, chooses a smaller form for
-/// each member, and writes a patch for the kernel's source. A value that does not fit goes into a table beside the objects.
+/// Reads the values of members of allocated objects from images of a machine's memory. Chooses a smaller form for each member,
+/// and writes a patch for the kernel's source. A value that does not fit goes into a table beside the objects.
 #[derive(Parser, Debug)]
 #[command(
     name = "field-pack",
@@ -41,10 +41,9 @@ pub struct Arguments {
 pub enum Command {
     /// Read the values of members from memory dumps
     ///
-    /// Prints for each member of each structure in the slab caches: least and greatest value, distinct values up to 4,096,
-    /// common prefix and page prefixes, in all allocated objects. Static variables do not count. The structure of a cache is
-    /// the one that the kernel's source names where it creates the cache; it is compiled with debugging information beside the
-    /// build.
+    /// For each member of each structure in the slab caches, prints the least and the greatest value, and counts distinct
+    /// values up to 4,096. Only allocated objects count, no static variables. The kernel's source names the structure of a
+    /// cache in the call that creates the cache; the file with the call is compiled again with debugging information.
     #[command(after_help = "\
 How to dump, and to count loads and stores (QEMU 4.2 to 8.2):
   cc -O2 -shared -fPIC /usr/local/share/kshrink/accesses.c -o accesses.so

@@ -8,7 +8,7 @@ use crate::document::{CacheProfile, Fields, Kind, MemberProfile, Profile, TypePr
 const MAX_CACHES: usize = 30;
 
 /// Returns the tables of a profile: the members of each structure (the paper's Table 1), then the slab caches (its Table 2).
-/// Without names, the structures are those of the objects in the largest caches.
+/// Without names, only the structures in the largest caches.
 pub fn profile(profile: &Profile, names: &[String]) -> String {
     let mut text = format!("{}\n", profile.kernel);
     for of in profile.types.iter().filter(|of| is_shown(profile, of, names)) {

@@ -72,8 +72,8 @@ pub struct MemberPlan {
     /// missing if the source proves that no code does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub otherwise: Option<Box<Scheme>>,
-    /// The first code that is not used, so that its values go into the side table: with it, a scheme is too narrow for some
-    /// of the profiled values. In a table, the number of the first entry that is not used.
+    /// The first unused code: it and all greater ones mean the side table. A plan with limits tests the side table. For a
+    /// signed number, the limit of its magnitude; for a table, the number of the first unused entry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// Number of loads in the profile.
@@ -131,9 +131,9 @@ pub enum Scheme {
         #[serde(default)]
         slots: u64,
     },
-    /// The paper's CT+CP, for pointers: the code is `number << bits | (value & 4095) >> shift`, where `number`, from 1
-    /// on, is that of the value's page (`value & ~4095`) in a table that the kernel fills as pages appear. An entry never
-    /// changes again.
+    /// The paper's CT+CP, for pointers: the code is `number << bits | (value & 4095) >> shift`. The kernel keeps a table of
+    /// pages (`value & ~4095`), and fills it as pages appear; `number` is the number of the entry, from 1 on. An entry
+    /// never changes again.
     PageTable {
         /// Size of the code in bytes: 2, or 4 for a member of 8 bytes.
         width: u64,
@@ -220,14 +220,14 @@ pub struct CachePlan {
     pub objects: u64,
     /// Size of its slabs in KiB, before and after.
     pub kib: [u64; 2],
-    /// What the members bring, those of embedded structures too.
+    /// The shares of the members, also of embedded structures.
     pub members: Vec<MemberCost>,
 }
 
 /// The part of a cache's saving that a member brings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MemberCost {
-    /// The name of the member, behind its structure's: `inode.i_op`; `inode` alone for its order.
+    /// The names of structure and member, `inode.i_op`; `inode` alone for its order.
     pub name: String,
     /// Its share in KiB.
     pub kib: f64,

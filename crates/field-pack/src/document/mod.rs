@@ -39,7 +39,7 @@ impl Document {
         if value["schema"] == FIELDS_SCHEMA {
             return Ok(Document::Fields(of_value(path, value, EXPECTED)?));
         }
-        Ok(Document::Profile(of_value(path, value, EXPECTED)?))
+        Ok(Document::Profile(checked(path, of_value(path, value, EXPECTED)?, EXPECTED)?))
     }
 }
 
@@ -62,6 +62,13 @@ fn json(path: &Path, schemas: &[&str], expected: &'static str) -> Result<serde_j
     }
 }
 
+fn checked(path: &Path, profile: Profile, expected: &'static str) -> Result<Profile, Failure> {
+    match profile.check() {
+        Ok(()) => Ok(profile),
+        Err(problem) => Err(Failure::of(Error::Document { name: input_name(path), problem, expected })),
+    }
+}
+
 fn of_value<T: DeserializeOwned>(
     path: &Path,
     value: serde_json::Value,
@@ -79,7 +86,7 @@ impl Profile {
     /// If it cannot be read, or is not a profile.
     pub fn read(path: &Path) -> Result<Profile, Failure> {
         const EXPECTED: &str = "a profile, as `field-pack profile` writes it";
-        of_value(path, json(path, &[PROFILE_SCHEMA], EXPECTED)?, EXPECTED)
+        checked(path, of_value(path, json(path, &[PROFILE_SCHEMA], EXPECTED)?, EXPECTED)?, EXPECTED)
     }
 }
 

@@ -39,6 +39,71 @@ pub struct CoreTotals {
     pub slab: u64,
 }
 
+/// Maximum size in bytes of a structure, an object or a slab in a document: 64 MiB.
+const MAX_BYTES: u64 = 64 << 20;
+
+/// Maximum number of objects of a cache in a document.
+const MAX_OBJECTS: u64 = 1 << 36;
+
+impl Profile {
+    /// Checks that no number is impossible, so that sizes can be computed without further checks.
+    ///
+    /// # Errors
+    /// A description of the impossible number.
+    pub fn check(&self) -> Result<(), String> {
+        let is_size = |bytes: u64| bytes <= MAX_BYTES;
+        let is_align = |align: u64| align.is_power_of_two() && is_size(align);
+        if let Some(rules) = &self.allocator {
+            let aligns = [rules.word, rules.page, rules.align, rules.cache_line].into_iter().all(is_align);
+            let [least, greatest] = rules.orders;
+            let has_slabs = least <= greatest
+                && greatest <= 11
+                && (1024..=1 << 16).contains(&rules.page)
+                && rules.objects <= 1 << 16;
+            if !aligns || !has_slabs || rules.word > 8 {
+                return Err(format!("the rules of the slab allocator are impossible ({rules:?})"));
+            }
+        }
+        for cache in &self.caches {
+            let sizes = [cache.object_size, cache.size, cache.slab_bytes]
+                .into_iter()
+                .all(|size| size > 0 && is_size(size));
+            let counts =
+                [cache.objects, cache.used, cache.per_slab].into_iter().all(|count| count <= MAX_OBJECTS);
+            if !sizes || !counts || !is_align(cache.align) || cache.bytes > MAX_OBJECTS {
+                return Err(format!("the slab cache {:?} has impossible sizes", cache.name));
+            }
+        }
+        for of in &self.types {
+            let is_right = |member: &MemberProfile| {
+                let bits = member.bits.unwrap_or_default();
+                is_size(member.offset)
+                    && is_size(member.bytes)
+                    && is_align(member.align.max(1))
+                    && is_align(member.group_align.max(1))
+                    && [member.distinct, member.pages, member.zero]
+                        .into_iter()
+                        .all(|count| count <= MAX_OBJECTS)
+                    && member.values.iter().all(|value| value.objects <= MAX_OBJECTS)
+                    && bits.into_iter().all(|bit| bit <= 64)
+                    && member.prefix <= 64
+                    && member.zeros <= 64
+                    && member
+                        .own
+                        .is_none_or(|own| is_size(own.distance.unsigned_abs()) && own.objects <= MAX_OBJECTS)
+            };
+            let wrong = of.members.iter().find(|member| !is_right(member));
+            if !is_size(of.size) || !is_align(of.align.max(1)) || of.objects > MAX_OBJECTS || wrong.is_some()
+            {
+                let member =
+                    wrong.map_or(String::new(), |member| format!(" in its member {:?}", member.name));
+                return Err(format!("struct {:?} has impossible numbers{member}", of.name));
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The rules by which the slab allocator (SLUB) places objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocator {

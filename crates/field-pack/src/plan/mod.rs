@@ -173,7 +173,7 @@ impl<'a> Planner<'a> {
         self.document(&changes, &schemes, &reasons)
     }
 
-    /// Returns the number of loads and stores from which on a member stays as it is.
+    /// Returns the greatest number of loads and stores of a member that may change.
     fn limit(&self) -> u64 {
         let members = self.types.iter().flat_map(|of| of.members.iter().map(move |member| (of, member)));
         let compressible = members.filter(|(of, member)| scheme::obstacle(of, member).is_none());

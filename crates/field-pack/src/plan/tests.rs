@@ -183,3 +183,46 @@ fn plans_survive_their_document() {
     let text = serde_json::to_string(&fields).unwrap();
     assert_eq!(serde_json::from_str::<Fields>(&text).unwrap(), fields);
 }
+
+/// Replaces one number of a document.
+fn damage(value: &mut serde_json::Value, place: &mut usize, number: u64) {
+    match value {
+        serde_json::Value::Number(_) => {
+            if *place == 0 {
+                *value = number.into();
+            }
+            *place = place.wrapping_sub(1);
+        }
+        serde_json::Value::Array(values) => values.iter_mut().for_each(|value| damage(value, place, number)),
+        serde_json::Value::Object(values) => {
+            values.values_mut().for_each(|value| damage(value, place, number))
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn damaged_numbers_are_refused_or_planned() {
+    let whole = serde_json::to_value(profile()).unwrap();
+    let (mut read, mut refused) = (0, 0);
+    for place in 0..120 {
+        for number in [0, 1, 3, 255, 4096, 1 << 26, u64::from(u32::MAX), 1 << 40, i64::MAX as u64, u64::MAX] {
+            let mut value = whole.clone();
+            damage(&mut value, &mut { place }, number);
+            let Ok(damaged) = serde_json::from_value::<Profile>(value) else { continue };
+            if damaged.check().is_err() {
+                refused += 1;
+                continue;
+            }
+            read += 1;
+            for starve in [false, true] {
+                let options = Options { starve, ..options(0.3, &[]) };
+                if let Ok(fields) = plan(&damaged, "profile.json", &options) {
+                    crate::show::plan(&fields);
+                }
+            }
+            crate::show::profile(&damaged, &[]);
+        }
+    }
+    assert!(read > 300 && refused > 100, "{read} read, {refused} refused");
+}

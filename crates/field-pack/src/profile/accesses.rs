@@ -1,8 +1,8 @@
 //! The output of the plugin `accesses.c`: loads and stores of each word of memory.
 //!
-//! They estimate the cost of a slower access, and nothing else depends on them. An object has the accesses of all that was at
-//! its place before, and members that share a word have the accesses of all of it. Whatever fills, copies or reads whole
-//! pages does the same to every word of an object, so the accesses of its least used word are subtracted from all words.
+//! They estimate the cost of a slower access, and nothing else depends on them. An object has also the accesses of earlier
+//! objects at its place, and members that share a word have the accesses of the whole word. A fill or a copy of whole objects
+//! accesses every word of an object. The accesses of the least used word are therefore subtracted from all words.
 
 use std::path::Path;
 
@@ -102,15 +102,14 @@ impl Accesses {
         if at < end { [0, 0] } else { least }
     }
 
-    /// Returns the loads and the stores of a range of physical addresses beyond `base` of each word: those of each word that
-    /// it overlaps.
+    /// Returns the loads and the stores of all words that a range of physical addresses overlaps, less `base` for each word.
     pub fn beyond(&self, start: u64, bytes: u64, base: [u64; 2]) -> [u64; 2] {
         let [loads, stores] = self.of(start, bytes);
         let words = (start.saturating_add(bytes).next_multiple_of(WORD) - (start - start % WORD)) / WORD;
         [loads.saturating_sub(words * base[0]), stores.saturating_sub(words * base[1])]
     }
 
-    /// Returns the loads and the stores of a range of physical addresses: those of each word that it overlaps.
+    /// Returns the loads and the stores of all words that a range of physical addresses overlaps.
     pub fn of(&self, start: u64, bytes: u64) -> [u64; 2] {
         let (start, end) = (start - start % WORD, start.saturating_add(bytes).next_multiple_of(WORD));
         let first = self.words.partition_point(|words| words.end <= start);
