@@ -281,6 +281,11 @@ impl KernelTest<'_> {
         self.on_arm("census", None, machine)
     }
 
+    /// The same on x86-64.
+    pub fn census_on_x86_64(&mut self, machine: &'static [&'static str]) -> Scenario {
+        self.of_programs("amd64", "census", None, machine)
+    }
+
     /// The scenario smp while all pages are refrozen again and again, and thaws in every context.
     pub fn thaw(&mut self, kernel: &Kernel) -> Scenario {
         self.on_two_processors("thaw", kernel)
