@@ -50,10 +50,6 @@ const char *__wrap_kstrdup_const(const char *string, gfp_t flags)
 }
 
 #ifdef CONFIG_KALLSYMS
-#ifdef CONFIG_KALLSYMS_ABSOLUTE_PERCPU
-#error "the addresses in the kernel's table of symbols are expected to be distances from kallsyms_relative_base"
-#endif
-
 /*
  * The kernel's symbol table (kernel/kallsyms_internal.h, scripts/kallsyms.c). It includes the names of frozen code.
  */
@@ -84,9 +80,14 @@ const char *__wrap_kallsyms_lookup(unsigned long address, unsigned long *size, u
 int __real_lookup_symbol_name(unsigned long address, char *name);
 int __wrap_lookup_symbol_name(unsigned long address, char *name);
 
+/* If per-CPU symbols have absolute addresses, distances of others are negative (scripts/kallsyms.c). */
 static unsigned long address_of(u32 symbol)
 {
-	return kallsyms_relative_base + (u32)kallsyms_offsets[symbol];
+	int offset = kallsyms_offsets[symbol];
+
+	if (!IS_ENABLED(CONFIG_KALLSYMS_ABSOLUTE_PERCPU))
+		return kallsyms_relative_base + (u32)offset;
+	return offset >= 0 ? offset : kallsyms_relative_base - 1 - offset;
 }
 
 /* Reads the length of a compressed name, and advances to the name. */

@@ -281,6 +281,11 @@ impl KernelTest<'_> {
         self.on_arm("census", None, machine)
     }
 
+    /// The same on x86-64.
+    pub fn census_on_x86_64(&mut self, machine: &'static [&'static str]) -> Scenario {
+        self.of_programs("amd64", "census", None, machine)
+    }
+
     /// 3,600 files on ext2, found and copied. The slab caches keep objects of one structure each.
     pub fn files(&mut self) -> Scenario {
         self.scenario("files", None, &["--disk", "64", "--append", "slab_nomerge"])

@@ -72,10 +72,10 @@ pub enum Command {
     /// of which the processor accessed no byte after the allocation, `untouched` the number of bytes without an access.
     /// Sites with many unread bytes come first. Accesses by devices are not recorded.
     #[command(after_help = "\
-How to record (QEMU 4.2 to 8.2, a kernel for i386):
+How to record (QEMU 4.2 to 8.2, a kernel for i386 or x86-64):
   census places build/vmlinux -o places
   cc -O2 -shared -fPIC /usr/local/share/kshrink/allocations.c -o allocations.so
-  qemu-system-i386 -accel tcg,thread=single -plugin ./allocations.so,places=places,out=allocations …
+  qemu-system-x86_64 -accel tcg,thread=single -plugin ./allocations.so,places=places,out=allocations …
       and in QEMU's monitor, when the machine is paused: dump-guest-memory memory.core, then quit
 
 Examples:

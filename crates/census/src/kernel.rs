@@ -3,11 +3,13 @@
 use std::path::Path;
 
 use kelf::{linked_machine, read_linked};
+use object::read::elf::ProgramHeader;
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 use rustc_hash::FxHashMap;
 
 use crate::error::{Error, Result};
-use crate::machine::Rules;
+use crate::machine::{ImageMapping, Rules};
+use crate::memory::{AddressSpace, Mapping};
 
 /// Maximum length of the text that identifies a kernel, in bytes.
 const MAX_BANNER: usize = 512;
@@ -17,7 +19,7 @@ const MAX_BANNER: usize = 512;
 pub struct Variable {
     /// Its linked address.
     pub address: u64,
-    /// Its size in bytes, at least 4.
+    /// Its size in bytes, at least that of a pointer.
     pub size: u64,
     /// Its name.
     pub name: String,
@@ -64,7 +66,7 @@ impl Kernel {
         )?;
         let Some(rules) = Rules::of(machine) else {
             let problem = format!("a kernel for {machine}");
-            return Err(unsupported(problem, "census supports kernels for i386 and 32-bit ARM"));
+            return Err(unsupported(problem, "census supports kernels for i386, x86-64 and 32-bit ARM"));
         };
         let file = object::File::parse(&bytes[..])
             .map_err(|error| unsupported(format!("damaged ({error})"), "build the kernel again"))?;
@@ -123,12 +125,28 @@ impl Kernel {
             }
             let known = doubtful.entry(name).or_insert(is_global);
             *known |= is_global;
-            if symbol.kind() == SymbolKind::Data && symbol.size() >= 4 {
+            if symbol.kind() == SymbolKind::Data && symbol.size() >= self.rules.word {
                 let (address, size) = (symbol.address(), symbol.size());
                 self.variables.push(Variable { address, size, name: name.to_owned() });
             }
         }
         self.variables.sort_unstable();
+    }
+
+    /// Returns the addresses of the kernel if this is the difference between virtual and physical addresses of its image.
+    pub fn space(&self, difference: u64) -> AddressSpace {
+        let image = self.rules.image.as_ref().map(|image| Mapping {
+            address: image.start,
+            physical: image.start.wrapping_sub(difference),
+            size: self.image_size(image),
+        });
+        AddressSpace { word: self.rules.word, linear: difference, image }
+    }
+
+    /// Returns the number of bytes from the start of the mapping of the image to its end in whole large pages.
+    pub fn image_size(&self, mapping: &ImageMapping) -> u64 {
+        let end = self.optional_symbol("_end").and_then(|end| end.checked_sub(mapping.start));
+        end.and_then(|size| size.checked_next_multiple_of(mapping.page)).unwrap_or(mapping.size)
     }
 
     /// Creates a kernel with symbols alone.
@@ -172,13 +190,18 @@ pub fn first_line(text: &[u8]) -> String {
     String::from_utf8_lossy(line).chars().filter(|c| !c.is_control()).collect()
 }
 
-/// Returns the physical address that the program headers of a 32-bit file give for the start of a segment.
+/// Returns the physical address that the program headers of a file give for the start of a segment.
 fn physical_address(file: &object::File<'_>, start: u64) -> Option<u64> {
-    let object::File::Elf32(file) = file else { return None };
-    use object::read::elf::ProgramHeader;
-    let endian = file.endian();
-    let header = file.elf_program_headers().iter().find(|header| {
-        header.p_type(endian) == object::elf::PT_LOAD && u64::from(header.p_vaddr(endian)) == start
-    })?;
-    Some(header.p_paddr(endian).into())
+    match file {
+        object::File::Elf32(file) => segment_at(file.elf_program_headers(), file.endian(), start),
+        object::File::Elf64(file) => segment_at(file.elf_program_headers(), file.endian(), start),
+        _ => None,
+    }
+}
+
+/// Returns the physical address of the segment that starts at a virtual one.
+fn segment_at<H: ProgramHeader>(headers: &[H], endian: H::Endian, start: u64) -> Option<u64> {
+    let is_wanted =
+        |header: &&H| header.p_type(endian) == object::elf::PT_LOAD && header.p_vaddr(endian).into() == start;
+    Some(headers.iter().find(is_wanted)?.p_paddr(endian).into())
 }

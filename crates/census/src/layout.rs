@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gimli::{
     AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Reader, Unit, UnitOffset,
@@ -12,13 +12,15 @@ use gimli::{
 use kbuild::KernelCompiler;
 use kcli::Failure;
 use kelf::{KernelBuild, KernelVersion};
-use object::{Object, ObjectSection};
+use object::{Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationTarget};
 use rustc_hash::FxHashMap;
+use serde_json::Value;
 
 use crate::error::{Error, Result};
 
 /// The structures, unions and type names whose layouts are read.
-const TYPES: [&str; 25] = [
+const TYPES: [&str; 26] = [
+    "mem_section",
     "per_cpu_nodestat",
     "page",
     "folio",
@@ -47,7 +49,8 @@ const TYPES: [&str; 25] = [
 ];
 
 /// The prefixes of the enumerators that are read.
-const CONSTANTS: [&str; 6] = ["PG_", "PGTY_", "NR_FREE_PAGES", "NR_SLAB_", "MIGRATE_PCPTYPES", "_SLAB_"];
+const CONSTANTS: [&str; 7] =
+    ["PG_", "PGTY_", "NR_FREE_PAGES", "NR_SLAB_", "MIGRATE_PCPTYPES", "SECTION_", "_SLAB_"];
 
 /// The first version whose only slab allocator is SLUB.
 const ALWAYS_SLUB: KernelVersion = KernelVersion::new(6, 8);
@@ -93,13 +96,14 @@ pub struct Layouts {
 }
 
 impl Layouts {
-    /// Finds the layouts with the compiler command that the kernel's build recorded.
+    /// Finds the layouts with the compiler command that the kernel's build recorded. A kernel that kshrink-spec rewrote has
+    /// those of the original.
     ///
     /// # Errors
-    /// If the kernel is not in the directory of its build, the compiler fails, or a file cannot be read.
+    /// If the kernel is in neither the directory of its build nor an output directory of kshrink-spec, the compiler fails, or a file cannot be read.
     pub fn compile(vmlinux: &Path) -> Result<Layouts, Failure> {
         let name = vmlinux.display().to_string();
-        let build = KernelBuild::find(vmlinux).map_err(|error| {
+        let build = build_of(vmlinux).map_err(|error| {
             Failure::bad_input(format!(
                 "{name}: its debugging information does not describe the kernel's structures, and they cannot be compiled: \
                  {error}"
@@ -134,7 +138,7 @@ impl Layouts {
         }
         let section = |id: gimli::SectionId| -> std::result::Result<Cow<'_, [u8]>, object::Error> {
             file.section_by_name(id.name())
-                .map_or(Ok(Cow::Borrowed(&[][..])), |section| section.uncompressed_data())
+                .map_or(Ok(Cow::Borrowed(&[][..])), |section| relocated(&file, &section))
         };
         let sections = gimli::DwarfSections::load(section).map_err(|error| failed(error.to_string()))?;
         let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
@@ -270,6 +274,47 @@ impl Layouts {
     fn missing(&self, what: String) -> Error {
         Error::Layout { origin: self.origin.clone(), what }
     }
+}
+
+/// Returns the content of a section of debugging information. In an object, its references to other such sections are
+/// relocations, whose addends are not in the section on x86-64.
+fn relocated<'a>(
+    file: &object::File<'a>,
+    section: &object::Section<'a, '_>,
+) -> std::result::Result<Cow<'a, [u8]>, object::Error> {
+    let mut data = section.uncompressed_data()?;
+    if file.kind() != ObjectKind::Relocatable {
+        return Ok(data);
+    }
+    for (offset, relocation) in section.relocations() {
+        let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
+        let size = usize::from(relocation.size() / 8);
+        let place = usize::try_from(offset).ok().and_then(|start| Some(start..start.checked_add(size)?));
+        let Some(place) = place.filter(|place| size <= 8 && data.get(place.clone()).is_some()) else {
+            continue;
+        };
+        let mut value = [0; 8];
+        if relocation.has_implicit_addend() {
+            value[..size].copy_from_slice(&data[place.clone()]);
+        }
+        let address = file.symbol_by_index(symbol)?.address();
+        let value = u64::from_le_bytes(value).wrapping_add(address).wrapping_add_signed(relocation.addend());
+        data.to_mut()[place].copy_from_slice(&value.to_le_bytes()[..size]);
+    }
+    Ok(data)
+}
+
+/// Returns the build of a kernel, or of the original of a rewritten kernel.
+fn build_of(vmlinux: &Path) -> kelf::Result<KernelBuild> {
+    KernelBuild::find(vmlinux)
+        .or_else(|error| original(vmlinux).map_or(Err(error), |path| KernelBuild::find(&path)))
+}
+
+/// Returns the original of a rewritten kernel, from the report that kshrink-spec wrote beside it.
+fn original(vmlinux: &Path) -> Option<PathBuf> {
+    let report = fs::read(fs::canonicalize(vmlinux).ok()?.with_file_name("report.json")).ok()?;
+    let report: Value = serde_json::from_slice(&report).ok()?;
+    (report["schema"] == "kshrink-report/1").then(|| report["input"].as_str().map(PathBuf::from))?
 }
 
 /// Reads the types of one unit.

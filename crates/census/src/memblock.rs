@@ -38,8 +38,8 @@ pub fn regions(running: &mut Running<'_>, frames: &Frames, list: &str) -> Result
     Ok(Some(ranges))
 }
 
-/// Returns the page frames with memory, by index, as ascending ranges. Where the page allocator also got the `struct
-/// page` of the frames between banks, these are holes.
+/// Returns the page frames with memory, by index, as ascending ranges. Holes are frames without `struct page`, and where
+/// the page allocator also got the `struct page` of the frames between banks, these frames.
 ///
 /// # Errors
 /// If the core contradicts itself or lacks a part.
@@ -48,8 +48,9 @@ pub fn banks(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<Range<u64
         true => regions(running, frames, "memory")?,
         false => None,
     };
-    let all = 0..frames.count;
-    let Some(memory) = memory else { return Ok(vec![all]) };
+    let Some(memory) = memory else {
+        return Ok(frames.arrays.iter().map(|array| array.indices.clone()).collect());
+    };
     let mut banks: Vec<Range<u64>> = Vec::new();
     for region in memory {
         // A page that is only partly memory is not used (`for_each_mem_pfn_range`).
@@ -76,8 +77,8 @@ mod tests {
     use kelf::Machine;
 
     use crate::machine::Rules;
-    use crate::memory::Memory;
-    use crate::memory::handmade::{Pages, START};
+    use crate::memory::handmade::{Pages, START, memory};
+    use crate::running::FrameArray;
 
     const MEMBLOCK: u64 = START + 0x100;
     const REGIONS: u64 = START + 0x200;
@@ -104,9 +105,10 @@ mod tests {
         pages.write(START + 0x400, &[1]);
         let mut kernel = Kernel::with_symbols(&[("memblock", MEMBLOCK)]);
         kernel.rules = Rules::of(machine).expect("a supported machine");
-        let memory = Memory::new(&mut pages, START, "vmlinux");
+        let memory = memory(&mut pages);
         let mut running = Running { kernel: &kernel, layouts: &layouts, memory, slide: 0 };
-        let frames = Frames { first: 0, count: 16, map: START + 0x400, size: 32 };
+        let arrays = vec![FrameArray { indices: 0..16, map: START + 0x400 }];
+        let frames = Frames { first: 0, count: 16, size: 32, arrays };
         let banks = banks(&mut running, &frames)?;
         Ok(banks.into_iter().map(|bank| [bank.start, bank.end]).collect())
     }

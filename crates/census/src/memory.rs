@@ -36,42 +36,121 @@ impl Image for Dump {
     }
 }
 
+/// The addresses of a running kernel that need no page tables to translate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressSpace {
+    /// Bytes of an address.
+    pub word: u64,
+    /// The difference between virtual and physical addresses of the linear mapping.
+    pub linear: u64,
+    /// The mapping of the kernel's image, if the image is not in the linear mapping.
+    pub image: Option<Mapping>,
+}
+
+impl AddressSpace {
+    /// Limits an address to the bits that it has.
+    pub fn wrap(&self, address: u64) -> u64 {
+        address & (u64::MAX >> (64 - 8 * self.word))
+    }
+
+    /// Returns the physical address of a virtual one.
+    pub fn physical(&self, address: u64) -> u64 {
+        match self.image.filter(|image| address.wrapping_sub(image.address) < image.size) {
+            Some(image) => image.physical.wrapping_add(address - image.address),
+            None => self.wrap(address.wrapping_sub(self.linear)),
+        }
+    }
+}
+
+/// Adjacent memory that page tables map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The virtual address.
+    pub address: u64,
+    /// The physical address.
+    pub physical: u64,
+    /// The size in bytes.
+    pub size: u64,
+}
+
 /// The memory of a kernel.
 pub struct Memory<'a> {
     image: &'a mut dyn Image,
-    /// The difference between virtual and physical addresses of the linear mapping.
-    linear: u64,
-    /// The pages that are mapped elsewhere, by the number of the virtual page: the physical addresses.
-    mapped: FxHashMap<u64, u64>,
+    /// The translation of all addresses that are not mapped elsewhere.
+    space: AddressSpace,
+    /// The memory that is mapped elsewhere, by ascending address.
+    mapped: Vec<Mapping>,
     cached: FxHashMap<u64, Box<[u8]>>,
     /// The name of the kernel's file, for messages.
     kernel: &'a str,
 }
 
 impl<'a> Memory<'a> {
-    /// Creates the memory of the kernel in the file `kernel`, whose linear mapping has this difference between virtual
-    /// and physical addresses.
-    pub fn new(image: &'a mut dyn Image, linear: u64, kernel: &'a str) -> Memory<'a> {
-        Memory { image, linear, mapped: FxHashMap::default(), cached: FxHashMap::default(), kernel }
+    /// Creates the memory of the kernel in the file `kernel`.
+    pub fn new(image: &'a mut dyn Image, space: AddressSpace, kernel: &'a str) -> Memory<'a> {
+        Memory { image, space, mapped: Vec::new(), cached: FxHashMap::default(), kernel }
+    }
+
+    /// Returns the addresses that need no page tables to translate.
+    pub fn space(&self) -> AddressSpace {
+        self.space
+    }
+
+    /// Returns the number of bytes of an address, and of `unsigned long`.
+    pub fn word_size(&self) -> u64 {
+        self.space.word
+    }
+
+    /// Limits an address to the bits that it has.
+    pub fn wrap(&self, address: u64) -> u64 {
+        self.space.wrap(address)
     }
 
     /// Returns the physical address of a virtual one.
     pub fn physical(&self, address: u64) -> u64 {
-        match self.mapped.get(&(address / PAGE)) {
-            Some(physical) => physical + address % PAGE,
-            // Addresses of 32 bits.
-            None => address.wrapping_sub(self.linear) & 0xffff_ffff,
+        let next = self.mapped.partition_point(|mapping| mapping.address <= address);
+        let mapping = next.checked_sub(1).map(|number| self.mapped[number]);
+        match mapping.filter(|mapping| address - mapping.address < mapping.size) {
+            Some(mapping) => mapping.physical + (address - mapping.address),
+            None => self.space.physical(address),
         }
     }
 
     /// Returns the virtual address of a physical one in the linear mapping.
     pub fn linear(&self, physical: u64) -> u64 {
-        physical.wrapping_add(self.linear) & 0xffff_ffff
+        self.wrap(physical.wrapping_add(self.space.linear))
     }
 
-    /// Adds the pages of a mapping: the number of the virtual page, and the physical address.
-    pub fn map(&mut self, pages: impl IntoIterator<Item = (u64, u64)>) {
-        self.mapped.extend(pages);
+    /// Adds mappings by page tables.
+    pub fn map(&mut self, mappings: impl IntoIterator<Item = Mapping>) {
+        self.mapped.extend(mappings);
+        self.mapped.sort_unstable_by_key(|mapping| mapping.address);
+    }
+
+    /// Returns the mappings by page tables within a range of addresses.
+    pub fn mapped(&self, range: Range<u64>) -> Vec<Mapping> {
+        let part = |mapping: &Mapping| {
+            let start = mapping.address.max(range.start);
+            let size = (mapping.size - (start - mapping.address).min(mapping.size))
+                .min(range.end.saturating_sub(start));
+            (size > 0).then(|| Mapping {
+                address: start,
+                physical: mapping.physical + (start - mapping.address),
+                size,
+            })
+        };
+        self.mapped.iter().filter_map(part).collect()
+    }
+
+    /// Returns the physical addresses of a range of virtual ones.
+    pub fn physical_ranges(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        let mapped = self.mapped(range.clone());
+        if mapped.is_empty() {
+            let start = self.physical(range.start);
+            let physical = start..start.saturating_add(range.end.saturating_sub(range.start));
+            return vec![physical];
+        }
+        mapped.into_iter().map(|mapping| mapping.physical..mapping.physical + mapping.size).collect()
     }
 
     /// Fills `bytes` from an address.
@@ -81,7 +160,7 @@ impl<'a> Memory<'a> {
     pub fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
-            let at = address.wrapping_add(done as u64) & 0xffff_ffff;
+            let at = self.wrap(address.wrapping_add(done as u64));
             let start = (at % PAGE) as usize;
             let part = (PAGE as usize - start).min(bytes.len() - done);
             let into = &mut bytes[done..done + part];
@@ -116,8 +195,9 @@ impl<'a> Memory<'a> {
     /// # Errors
     /// If the core cannot be read.
     pub fn try_word(&mut self, address: u64) -> Result<Option<u64>> {
-        let mut bytes = [0; 4];
-        Ok(self.try_read(address, &mut bytes)?.then(|| u32::from_le_bytes(bytes).into()))
+        let mut bytes = [0; 8];
+        let size = self.word_size() as usize;
+        Ok(self.try_read(address, &mut bytes[..size])?.then(|| u64::from_le_bytes(bytes)))
     }
 
     /// Returns the page that contains an address; `None` if the core lacks a part of it.
@@ -152,7 +232,7 @@ impl<'a> Memory<'a> {
     /// # Errors
     /// If the core lacks it.
     pub fn word(&mut self, address: u64) -> Result<u64> {
-        self.integer(address, 4)
+        self.integer(address, self.word_size())
     }
 
     /// Returns a member, with at most 8 bytes, of the structure at an address.
@@ -192,7 +272,7 @@ impl<'a> Memory<'a> {
         let mut members = Vec::new();
         let (mut previous, mut member) = (head, self.word(head)?);
         loop {
-            let back = self.word(member.wrapping_add(4))?;
+            let back = self.word(member.wrapping_add(self.word_size()))?;
             if back != previous {
                 let problem = format!("the member at {member:#x} has the predecessor {back:#x}");
                 return Err(self.damaged(place, problem, format!("{previous:#x}")));
@@ -229,7 +309,7 @@ pub fn pages_of(range: Range<u64>) -> Range<u64> {
 pub mod handmade {
     //! Memory that tests make by hand.
 
-    use super::{Image, PAGE};
+    use super::{AddressSpace, Image, Memory, PAGE};
     use kelf::DumpError;
 
     /// The address of the first byte.
@@ -237,6 +317,11 @@ pub mod handmade {
 
     /// Pages from the physical address 0 on.
     pub struct Pages(Vec<u8>);
+
+    /// Returns the memory of a kernel of 32 bits with these pages.
+    pub fn memory(pages: &mut Pages) -> Memory<'_> {
+        Memory::new(pages, AddressSpace { word: 4, linear: START, image: None }, "vmlinux")
+    }
 
     impl Pages {
         /// Creates pages of zeros.
@@ -268,7 +353,7 @@ pub mod handmade {
 
 #[cfg(test)]
 mod tests {
-    use super::handmade::{Pages, START};
+    use super::handmade::{Pages, START, memory};
     use super::*;
 
     #[test]
@@ -279,9 +364,7 @@ mod tests {
             for (address, links) in [head, one, two].into_iter().zip(links) {
                 pages.write(address, &links);
             }
-            Memory::new(&mut pages, START, "vmlinux")
-                .list(head, limit, "the list")
-                .map_err(|error| error.to_string())
+            memory(&mut pages).list(head, limit, "the list").map_err(|error| error.to_string())
         };
         let whole = [[one, two], [two, head], [head, one]];
         assert_eq!(list(whole, 2), Ok(vec![one, two]));
@@ -298,13 +381,13 @@ mod tests {
     fn bits_and_mapped_pages_are_read() {
         let mut pages = Pages::new(3);
         pages.write(START + 2 * PAGE - 4, &[0x8040_0041, 7]);
-        let mut memory = Memory::new(&mut pages, START, "vmlinux");
+        let mut memory = memory(&mut pages);
         let bits = |low, width| Field { offset: 4, size: 4, count: 1, bits: Some((low, width)) };
         let at = START + 2 * PAGE - 8;
         assert_eq!(memory.field(at, bits(0, 16)).unwrap(), 0x41);
         assert_eq!(memory.field(at, bits(16, 15)).unwrap(), 0x40);
         assert_eq!(memory.field(at, bits(31, 1)).unwrap(), 1);
-        memory.map([(0xf000_0000 / PAGE, 2 * PAGE)]);
+        memory.map([Mapping { address: 0xf000_0000, physical: 2 * PAGE, size: PAGE }]);
         assert_eq!(memory.word(0xf000_0000).unwrap(), 7);
         assert!(memory.word(0xf000_1000).is_err());
     }

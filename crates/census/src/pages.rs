@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use crate::document::Kind;
 use crate::error::{Error, Result};
 use crate::layout::{Field, Layouts};
 use crate::memblock;
-use crate::memory::PAGE;
-use crate::paging;
+use crate::memory::{PAGE, pages_of};
+use crate::paging::Mappings;
 use crate::reserved::{self, Reserved};
 use crate::running::{Frames, Running, bit};
 use crate::slab::Caches;
@@ -20,9 +22,6 @@ const MAX_ORDER: u64 = 20;
 
 /// The highest order with lists of processors for each type of mobility (`PAGE_ALLOC_COSTLY_ORDER`).
 const COSTLY_ORDER: u64 = 3;
-
-/// The order of a huge page (`HPAGE_PMD_ORDER`) with page tables of two levels: 4 MiB.
-const HUGE_ORDER: u64 = 10;
 
 /// Number of pages by kind and name.
 pub type PageCounts = BTreeMap<(Kind, String), u64>;
@@ -142,10 +141,15 @@ pub struct Pages {
 ///
 /// # Errors
 /// If the core contradicts itself or lacks a part.
-pub fn count(running: &mut Running<'_>, frames: &Frames, caches: &mut Caches) -> Result<Pages> {
+pub fn count(
+    running: &mut Running<'_>,
+    frames: &Frames,
+    caches: &mut Caches,
+    mappings: &Mappings,
+) -> Result<Pages> {
     let mut walk = Walk {
         reader: PageReader::new(running.layouts)?,
-        owned: owned_pages(running, frames)?,
+        owned: owned_pages(running, frames, mappings)?,
         reserved: Reserved::read(running, frames)?,
         files: FxHashMap::default(),
         pages: Pages::default(),
@@ -249,18 +253,17 @@ fn owned_name(kind: Kind) -> &'static str {
 }
 
 /// Returns the kinds of the pages that other structures than their own identify, by the index of the page frame.
-fn owned_pages(running: &mut Running<'_>, frames: &Frames) -> Result<FxHashMap<u64, Kind>> {
+fn owned_pages(
+    running: &mut Running<'_>,
+    frames: &Frames,
+    mappings: &Mappings,
+) -> Result<FxHashMap<u64, Kind>> {
     let mut owned = FxHashMap::default();
     let mut own = |pages: &[u64], kind: Kind| {
         owned.extend(pages.iter().filter_map(|&physical| Some((frames.index_of(physical)?, kind))));
     };
-    let (format, table) = (&running.kernel.rules.tables, running.symbol("swapper_pg_dir")?);
-    let start = running.variable("high_memory")?;
-    let mappings = paging::read(&mut running.memory, format, table, start)?;
-    let mapped: Vec<u64> = mappings.pages.iter().map(|&(_, physical)| physical).collect();
-    own(&mapped, Kind::Vmalloc);
+    own(&mapped_pages(frames, mappings), Kind::Vmalloc);
     own(&mappings.tables, Kind::PageTables);
-    running.memory.map(mappings.pages);
     let tasks = Tasks::read(running)?;
     own(&tasks.stacks, Kind::Stacks);
     own(&tasks.tables, Kind::PageTables);
@@ -268,12 +271,30 @@ fn owned_pages(running: &mut Running<'_>, frames: &Frames) -> Result<FxHashMap<u
     Ok(owned)
 }
 
+/// Returns the physical addresses of the page frames that are mapped outside of the linear mapping.
+fn mapped_pages(frames: &Frames, mappings: &Mappings) -> Vec<u64> {
+    let mut ranges: Vec<Range<u64>> = mappings
+        .memory
+        .iter()
+        .map(|mapping| pages_of(mapping.physical..mapping.physical + mapping.size))
+        .collect();
+    ranges.sort_unstable_by_key(|range| range.start);
+    let (mut next, mut pages) = (frames.first, Vec::new());
+    for range in ranges {
+        let end = range.end.min(frames.first + frames.count);
+        pages.extend((range.start.max(next)..end).map(|frame| frame * PAGE));
+        next = next.max(end);
+    }
+    pages
+}
+
 /// Returns the physical addresses of the free pages that processors keep.
 fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64>> {
     let layouts = running.layouts;
     let (zones, zone_size) = (layouts.array("pglist_data", "node_zones")?, layouts.size("zone")?);
     let (lists, link) = (layouts.array("per_cpu_pages", "lists")?, layouts.offset("page", "lru")?);
-    let types = layouts.constant("MIGRATE_PCPTYPES")?;
+    let (types, huge) = (layouts.constant("MIGRATE_PCPTYPES")?, running.kernel.rules.huge_order);
+    let head_size = 2 * running.memory.word_size();
     let node = running.symbol("contig_page_data")?;
     let mut pages = Vec::new();
     for number in 0..zones.count {
@@ -281,8 +302,8 @@ fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64
         let pointer = running.member(zone, "zone", "per_cpu_pageset")?;
         for processor in running.per_cpu(pointer)? {
             for list in 0..lists.count {
-                let order = order_of_list(list, types);
-                let head = processor.wrapping_add(lists.offset + list * 8);
+                let order = order_of_list(list, types, huge);
+                let head = processor.wrapping_add(lists.offset + list * head_size);
                 let place = format!("the free pages of a processor at {head:#x}");
                 for member in running.memory.list(head, frames.count, &place)? {
                     let page = member.wrapping_sub(link);
@@ -303,10 +324,10 @@ fn processor_lists(running: &mut Running<'_>, frames: &Frames) -> Result<Vec<u64
 
 /// Returns the order of the blocks on a list of a processor (`pindex_to_order` in `mm/page_alloc.c`). There is a list for
 /// each order and type of mobility, then with `CONFIG_TRANSPARENT_HUGEPAGE` two for huge pages.
-fn order_of_list(list: u64, types: u64) -> u64 {
+fn order_of_list(list: u64, types: u64, huge: u64) -> u64 {
     match list / types.max(1) {
         order if order <= COSTLY_ORDER => order,
-        _ => HUGE_ORDER,
+        _ => huge,
     }
 }
 
@@ -383,7 +404,14 @@ fn file_system(running: &mut Running<'_>, mapping: u64) -> Result<String> {
     }
     let kind = running.member(super_block, "super_block", "s_type")?;
     let name = running.member(kind, "file_system_type", "name")?;
-    running.memory.text(name, 64, "a type of file system")
+    let variable = |running: &Running<'_>| {
+        let mut variables = running.kernel.variables.iter();
+        variables.find(|variable| running.at(variable.address) == kind).map(|variable| variable.name.clone())
+    };
+    match running.name(name, 64, "a type of file system")? {
+        Some(name) => Ok(name),
+        None => Ok(variable(running).unwrap_or_else(|| format!("a file system at {kind:#x}"))),
+    }
 }
 
 #[cfg(test)]
@@ -392,7 +420,7 @@ mod tests {
 
     #[test]
     fn huge_pages_follow_the_lists_of_orders() {
-        let orders: Vec<u64> = (0..14).map(|list| order_of_list(list, 3)).collect();
+        let orders: Vec<u64> = (0..14).map(|list| order_of_list(list, 3, 10)).collect();
         assert_eq!(orders, [0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 10, 10]);
     }
 }

@@ -72,8 +72,9 @@ fn search_variables(
         (Some(start), Some(end)) => start..end,
         _ => 0..0,
     };
+    let word = running.memory.word_size();
     for variable in running.kernel.variables.iter().filter(|variable| variable.size <= MAX_VARIABLE) {
-        let address = variable.address.wrapping_add(running.slide) & 0xffff_ffff;
+        let address = running.at(variable.address);
         let copies = match per_cpu.contains(&variable.address) {
             true => running.per_cpu(address)?,
             false => vec![address],
@@ -84,7 +85,7 @@ fn search_variables(
             if !running.is_kept(frames, copy)? || !running.memory.try_read(copy, &mut bytes)? {
                 continue;
             }
-            for number in words(&bytes).filter_map(|word| targets.get(&word)) {
+            for number in words(&bytes, word).filter_map(|word| targets.get(&word)) {
                 evidence[*number].variable.get_or_insert_with(|| variable.name.clone());
             }
         }
@@ -101,11 +102,11 @@ fn search_slab(
     evidence: &mut [Evidence],
 ) -> Result<()> {
     let (cache, base) = (&caches.caches[slab.cache], running.memory.linear(slab.frame * PAGE));
-    let free = caches.free_objects(running, slab)?;
+    let (free, word) = (caches.free_objects(running, slab)?, running.memory.word_size());
     let mut bytes = vec![0; cache.size as usize];
     for (number, _) in free.into_iter().enumerate().filter(|&(_, is_free)| !is_free) {
         running.memory.read(base.wrapping_add(number as u64 * cache.size), &mut bytes)?;
-        for target in words(&bytes).filter_map(|word| targets.get(&word)) {
+        for target in words(&bytes, word).filter_map(|word| targets.get(&word)) {
             evidence[*target].caches.insert(slab.cache);
         }
     }
@@ -113,6 +114,8 @@ fn search_slab(
 }
 
 /// Returns the aligned words of an object.
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks_exact(4).map(|word| u64::from(u32::from_le_bytes([word[0], word[1], word[2], word[3]])))
+fn words(bytes: &[u8], size: u64) -> impl Iterator<Item = u64> {
+    bytes
+        .chunks_exact(size as usize)
+        .map(|word| word.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
 }

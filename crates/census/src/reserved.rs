@@ -30,7 +30,9 @@ impl Reserved {
         if let (Some(start), Some(end)) = (start, running.optional_symbol("_end")) {
             reserved.add(running, start, end, IMAGE);
         }
-        reserved.add(running, frames.map, frames.page(frames.count), "struct page");
+        for array in frames.addresses() {
+            reserved.add(running, array.start, array.end, "struct page");
+        }
         if let Some(base) = running.optional_symbol("pcpu_base_addr") {
             let base = running.memory.word(base)?;
             let size = running.variable("pcpu_unit_size")?.saturating_mul(running.variable("pcpu_nr_units")?);
@@ -46,8 +48,8 @@ impl Reserved {
 
     /// Adds a range of virtual addresses.
     fn add(&mut self, running: &Running<'_>, start: u64, end: u64, name: &'static str) {
-        let physical = running.memory.physical(start);
-        self.ranges.push((pages_of(physical..physical.saturating_add(end.saturating_sub(start))), name));
+        let ranges = running.memory.physical_ranges(start..end).into_iter();
+        self.ranges.extend(ranges.map(|range| (pages_of(range), name)));
     }
 
     /// Returns the owner of a reserved page frame.

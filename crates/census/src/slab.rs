@@ -30,9 +30,9 @@ impl Caches {
             cache.used = cache.used.saturating_sub(kept);
         }
         let mut seen = FxHashSet::default();
-        for variable in running.kernel.variables.iter().filter(|variable| variable.size == 4) {
-            let (name, address) =
-                (&variable.name, variable.address.wrapping_add(running.slide) & 0xffff_ffff);
+        let word = running.memory.word_size();
+        for variable in running.kernel.variables.iter().filter(|variable| variable.size == word) {
+            let (name, address) = (&variable.name, running.at(variable.address));
             let Some(value) = running.memory.try_word(address)? else { continue };
             let Some(&index) = self.indices.get(&value) else { continue };
             if running.is_kept(frames, address)? && seen.insert(name) {
@@ -40,6 +40,12 @@ impl Caches {
             }
         }
         self.caches.iter_mut().for_each(|cache| cache.variables.sort_unstable());
+        for &index in &self.unnamed {
+            let cache = &mut self.caches[index];
+            if let Some(variable) = cache.variables.first() {
+                cache.name.clone_from(variable);
+            }
+        }
         Ok(())
     }
 }

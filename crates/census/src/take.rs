@@ -12,6 +12,7 @@ use crate::layout::Layouts;
 use crate::locate::locate;
 use crate::memory::{Memory, PAGE};
 use crate::pages::{self, Block, LARGE_KMALLOC, OFFLINE, PageCounts, Pages};
+use crate::paging;
 use crate::references;
 use crate::running::{Frames, Running};
 use crate::slab::{Cache, Caches};
@@ -47,7 +48,7 @@ pub fn with_running<T>(
     drop(bytes);
     let mut take_with = |layouts: &Layouts| {
         progress.message("counting pages");
-        let memory = Memory::new(&mut dump, location.linear, &kernel.path);
+        let memory = Memory::new(&mut dump, location.space, &kernel.path);
         take(&mut Running { kernel: &kernel, layouts, memory, slide: location.slide })
     };
     match own.map(|layouts| take_with(&layouts)) {
@@ -75,11 +76,15 @@ impl Walked {
     /// Counts all pages of a running kernel. All pages that are not reserved have to be `MemTotal`.
     ///
     /// # Errors
-    /// If the core contradicts itself or lacks a part.
+    /// If the kernel is not supported, or the core contradicts itself or lacks a part.
     pub fn new(running: &mut Running<'_>) -> Result<Walked> {
+        running.check()?;
+        let (format, table) = (running.tables()?, running.symbol(running.kernel.rules.upper_table)?);
+        let mappings = paging::read(&mut running.memory, format, table)?;
+        running.memory.map(mappings.memory.iter().copied());
         let frames = running.frames()?;
         let mut caches = Caches::read(running)?;
-        let pages = pages::count(running, &frames, &mut caches)?;
+        let pages = pages::count(running, &frames, &mut caches, &mappings)?;
         caches.finish(running, &frames)?;
         check_total(running, &pages, &caches)?;
         Ok(Walked { frames, caches, pages })
@@ -164,9 +169,10 @@ fn owner_of(cache: Cache) -> Owner {
 
 /// Reads a counter of pages from an array of counters; a negative one as 0, as the kernel does.
 fn counter(running: &mut Running<'_>, array: &str, item: &str) -> Result<u64> {
-    let address = running.symbol(array)?.wrapping_add(running.layouts.constant(item)?.wrapping_mul(4));
-    let value = running.memory.word(address)? as u32 as i32;
-    Ok(value.max(0) as u64)
+    let word = running.memory.word_size();
+    let address = running.symbol(array)?.wrapping_add(running.layouts.constant(item)?.wrapping_mul(word));
+    let value = running.memory.word(address)?;
+    Ok(if value >> (8 * word - 1) != 0 { 0 } else { value })
 }
 
 /// The counters of slab pages.

@@ -122,8 +122,7 @@ mod tests {
     use super::*;
     use crate::kernel::Kernel;
     use crate::layout::{Field, Layouts, Structure};
-    use crate::memory::Memory;
-    use crate::memory::handmade::{Pages, START};
+    use crate::memory::handmade::{Pages, START, memory};
 
     /// The first task, one that has ended, the idle task of another processor, and the threads of the first two.
     const FIRST: u64 = START + 0x100;
@@ -164,7 +163,7 @@ mod tests {
             ("__start_init_stack", START + PAGE),
             ("__end_init_stack", START + 2 * PAGE),
         ]);
-        let memory = Memory::new(pages, START, "vmlinux");
+        let memory = memory(pages);
         Tasks::read(&mut Running { kernel: &kernel, layouts: &layouts, memory, slide: 0 })
     }
 

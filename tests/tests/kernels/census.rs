@@ -6,6 +6,7 @@ use kshrink_tests::{Kernel, KernelTest, Run, Scenario};
 use serde_json::Value;
 
 use super::frozen::number;
+use super::x86_64::busybox_plan;
 
 /// The memory that changes between the kernel's figures and the dump: the end of the machine allocates and frees.
 const TOLERANCE_KIB: u64 = 512;
@@ -16,6 +17,33 @@ fn census_explains_the_memory_of_the_web_kernel() {
         let kernel = test.kernel("web-i386");
         let scenario = test.census(&[]);
         explains(test, &kernel, &scenario);
+    });
+}
+
+/// Also after rewriting: the layouts of a rewritten kernel come from the build of the original, and what thaws is mapped
+/// memory.
+#[test]
+#[ignore = "builds one more kernel"]
+fn census_explains_the_memory_of_a_64_bit_kernel() {
+    KernelTest::check("census_explains_the_memory_of_a_64_bit_kernel", |test| {
+        let kernel = test.kernel("web-x86_64");
+        let scenario = test.census_on_x86_64(&[]);
+        let (census, _) = explains(test, &kernel, &scenario);
+        let image = |census: &Value| bytes(census, |owner| owner["name"] == "kernel image");
+        let original = image(&census);
+        let packed =
+            test.rewritten(&kernel, "packed", &busybox_plan(), &["--pack-segments", "--pack-unwind"]);
+        let (census, _) = explains(test, &packed.kernel, &scenario);
+        assert!(image(&census) * 2 < original, "{} of {original} bytes of image", image(&census));
+        let run = Run::kshrink("frozen-pack").args(["plan", "--everything"]).arg(&kernel.vmlinux);
+        let plan = test.chain.succeed(run.stdin(busybox_plan())).text();
+        let frozen = test.rewritten(&kernel, "frozen", &plan, &["--pack-segments"]);
+        explains(test, &frozen.kernel, &scenario);
+        // The memory of another kernel.
+        let refused =
+            test.chain.attempt(Run::kshrink("census").arg("core").arg(&kernel.vmlinux).arg("memory.core"));
+        assert_eq!(refused.status, Some(2), "{refused}");
+        assert!(refused.stderr.contains("memory.core: of another kernel than"), "{refused}");
     });
 }
 
@@ -96,50 +124,69 @@ fn census_equals_slabinfo_to_the_object() {
 #[test]
 fn sites_of_allocations_explain_the_slabs_of_the_web_kernel() {
     KernelTest::check("sites_of_allocations_explain_the_slabs_of_the_web_kernel", |test| {
-        let kernel = test.kernel("web-i386");
-        let scenario = test.census(&[]);
-        test.chain.succeed(Run::kshrink("census").arg("places").arg(&kernel.vmlinux).args(["-o", "places"]));
-        let (census, _) =
-            explains_with(test, &kernel, &scenario, &["--allocations", "allocations", "--places", "places"]);
-        let run =
-            Run::kshrink("census").arg("trace").arg(&kernel.vmlinux).args(["memory.core", "allocations"]);
-        test.chain.succeed(run.args(["--json", "-o", "sites.json"]));
-        let sites: Value = serde_json::from_str(&test.read("sites.json")).expect("JSON");
-        let figure = |value: &Value, key: &str| value[key].as_u64().expect("a number");
-        let caches =
-            || census["owners"].as_array().expect("owners").iter().filter(|owner| !owner["used"].is_null());
-        let slab =
-            sites["memory"].as_array().expect("sums").iter().find(|sum| sum["kind"] == "slab").expect("slab");
-        assert_eq!(figure(slab, "objects"), caches().map(|cache| figure(cache, "used")).sum::<u64>());
-        let bytes = caches().map(|cache| figure(cache, "used") * figure(cache, "object_size")).sum::<u64>();
-        assert_eq!(figure(slab, "bytes"), bytes);
-        // Only the structures of the allocator itself have no site.
-        let own = caches()
-            .filter(|cache| cache["name"].as_str().is_some_and(|name| name.starts_with("kmem_cache")));
-        let own: u64 = own.map(|cache| figure(cache, "used")).sum();
-        assert!(figure(slab, "objects") - figure(slab, "known_objects") <= own + 1, "{slab}");
-        let all = sites["sites"].as_array().expect("sites").iter();
-        let known: u64 =
-            all.clone().filter(|site| site["kind"] == "slab").map(|site| figure(site, "objects")).sum();
-        assert_eq!(known, figure(slab, "known_objects"));
-
-        let largest = |function: &str| {
-            let own = all.clone().filter(|site| site["function"] == function);
-            own.max_by_key(|site| figure(site, "bytes")).unwrap_or_else(|| panic!("no site {function}"))
-        };
-        // 32 arrays of 3,072 bytes, two in a slab of 8 KiB.
-        let reserve = largest("iomap_buffered_init");
-        assert!(figure(reserve, "held") >= 128 << 10 && figure(reserve, "unused_objects") >= 64, "{reserve}");
-        assert!(figure(reserve, "untouched") >= 96 << 10, "{reserve}");
-        // `get_random_sleepable_once` fills the table.
-        let table = largest("inet_hashinfo2_init");
-        assert_eq!((figure(table, "bytes"), figure(table, "untouched")), (256 << 10, 0), "{table}");
-        assert!(figure(table, "unread") >= 255 << 10, "{table}");
-        // A cache with one user: all of its objects are of that function.
-        let nodes = largest("__kernfs_new_node.constprop.0");
-        let cache = caches().find(|cache| cache["name"] == "kernfs_node_cache").expect("a cache");
-        assert_eq!(figure(nodes, "objects"), figure(cache, "used"));
+        let (kernel, scenario) = (test.kernel("web-i386"), test.census(&[]));
+        sites_explain(test, &kernel, &scenario, "iomap_buffered_init");
     });
+}
+
+#[test]
+#[ignore = "builds one more kernel"]
+fn sites_of_allocations_explain_the_slabs_of_a_64_bit_kernel() {
+    KernelTest::check("sites_of_allocations_explain_the_slabs_of_a_64_bit_kernel", |test| {
+        // On a busy host, the plugin delays the few ticks by which Linux tests a timer.
+        let scenario = test.census_on_x86_64(&["--append", "no_timer_check"]);
+        let kernel = test.kernel("web-x86_64");
+        // `iomap_buffered_init` and others end with a jump to `bioset_init`.
+        sites_explain(test, &kernel, &scenario, "do_one_initcall");
+    });
+}
+
+/// Boots a kernel with the plugin, and compares the sites with its census. The function `initcall` makes `bioset_init`
+/// reserve memory.
+fn sites_explain(test: &mut KernelTest<'_>, kernel: &Kernel, scenario: &Scenario, initcall: &str) {
+    test.chain.succeed(Run::kshrink("census").arg("places").arg(&kernel.vmlinux).args(["-o", "places"]));
+    let (census, _) =
+        explains_with(test, kernel, scenario, &["--allocations", "allocations", "--places", "places"]);
+    let run = Run::kshrink("census").arg("trace").arg(&kernel.vmlinux).args(["memory.core", "allocations"]);
+    test.chain.succeed(run.args(["--json", "-o", "sites.json"]));
+    let sites: Value = serde_json::from_str(&test.read("sites.json")).expect("JSON");
+    let figure = |value: &Value, key: &str| value[key].as_u64().expect("a number");
+    let caches =
+        || census["owners"].as_array().expect("owners").iter().filter(|owner| !owner["used"].is_null());
+    let slab =
+        sites["memory"].as_array().expect("sums").iter().find(|sum| sum["kind"] == "slab").expect("slab");
+    assert_eq!(figure(slab, "objects"), caches().map(|cache| figure(cache, "used")).sum::<u64>());
+    let bytes = caches().map(|cache| figure(cache, "used") * figure(cache, "object_size")).sum::<u64>();
+    assert_eq!(figure(slab, "bytes"), bytes);
+    // Only the structures of the allocator itself have no site, and on busy hosts a few of the other objects.
+    let own =
+        caches().filter(|cache| cache["name"].as_str().is_some_and(|name| name.starts_with("kmem_cache")));
+    let own: u64 = own.map(|cache| figure(cache, "used")).sum();
+    assert!(
+        figure(slab, "objects") - figure(slab, "known_objects") <= own + figure(slab, "objects") / 500,
+        "{slab}"
+    );
+    let all = sites["sites"].as_array().expect("sites").iter();
+    let known: u64 =
+        all.clone().filter(|site| site["kind"] == "slab").map(|site| figure(site, "objects")).sum();
+    assert_eq!(known, figure(slab, "known_objects"));
+
+    let largest = |function: &str| {
+        let own = all.clone().filter(|site| site["function"] == function);
+        own.max_by_key(|site| figure(site, "bytes")).unwrap_or_else(|| panic!("no site {function}"))
+    };
+    // 32 arrays of 3,072 bytes, two in a slab of 8 KiB.
+    let reserve = largest(initcall);
+    assert!(figure(reserve, "held") >= 128 << 10 && figure(reserve, "unused_objects") >= 64, "{reserve}");
+    assert!(figure(reserve, "untouched") >= 96 << 10, "{reserve}");
+    // `get_random_sleepable_once` fills the table.
+    let table = largest("inet_hashinfo2_init");
+    assert_eq!((figure(table, "bytes"), figure(table, "untouched")), (256 << 10, 0), "{table}");
+    assert!(figure(table, "unread") >= 255 << 10, "{table}");
+    // A cache with one user: all of its objects are of that function.
+    let nodes = largest("shmem_alloc_inode");
+    let cache = caches().find(|cache| cache["name"] == "shmem_inode_cache").expect("a cache");
+    assert_eq!(figure(nodes, "objects"), figure(cache, "used"));
 }
 
 /// Returns the bytes of the owners of a census with some property.

@@ -66,6 +66,8 @@ pub struct Caches {
     pub unlisted: u64,
     /// The slabs, by ascending page frame.
     pub slabs: Vec<Slab>,
+    /// The caches whose names are not known yet, as indices: they are frozen data.
+    pub(super) unnamed: Vec<usize>,
     pub(super) indices: FxHashMap<u64, usize>,
     /// The free objects that their slabs count as used: the address of the `struct slab`, and the object's number.
     pub(super) kept: FxHashSet<(u64, u64)>,
@@ -88,6 +90,7 @@ impl Caches {
             caches: Vec::new(),
             unlisted: 0,
             slabs: Vec::new(),
+            unnamed: Vec::new(),
             indices: FxHashMap::default(),
             kept: FxHashSet::default(),
             slab_cache: layouts.field("slab", "slab_cache")?,
@@ -98,10 +101,15 @@ impl Caches {
             let address = member.wrapping_sub(list);
             let place = format!("the slab cache at {address:#x}");
             let name = running.member(address, "kmem_cache", "name")?;
+            let size = running.member(address, "kmem_cache", "size")?;
+            let name = running.name(name, MAX_NAME, &place)?;
+            if name.is_none() {
+                caches.unnamed.push(caches.caches.len());
+            }
             let cache = Cache {
                 address,
-                name: running.memory.text(name, MAX_NAME, &place)?,
-                size: running.member(address, "kmem_cache", "size")?,
+                name: name.unwrap_or_else(|| format!("a cache at {address:#x}")),
+                size,
                 object_size: running.member(address, "kmem_cache", "object_size")?,
                 // Caches for which merging is forbidden have a negative number.
                 merged: match running.member(address, "kmem_cache", "refcount")? as i32 {

@@ -48,9 +48,9 @@ fn listed_nodes(running: &mut Running<'_>, cache: &Cache) -> Result<Vec<Node>> {
         }
         return Ok(nodes);
     }
-    let field = layouts.array("kmem_cache", "node")?;
+    let (field, word) = (layouts.array("kmem_cache", "node")?, running.memory.word_size());
     for number in 0..field.count {
-        let pointer = cache.address.wrapping_add(field.offset.wrapping_add(number.wrapping_mul(4)));
+        let pointer = cache.address.wrapping_add(field.offset.wrapping_add(number.wrapping_mul(word)));
         nodes.push(Node { lists: running.memory.word(pointer)?, barn: 0 });
     }
     Ok(nodes)
@@ -142,10 +142,10 @@ impl Caches {
             let members = running.memory.list(node.barn.wrapping_add(full), frames.count, &place)?;
             sheaves.extend(members.into_iter().map(|member| member.wrapping_sub(link)));
         }
-        let objects = layouts.offset("slab_sheaf", "objects")?;
+        let (objects, word) = (layouts.offset("slab_sheaf", "objects")?, running.memory.word_size());
         for sheaf in sheaves.into_iter().filter(|&sheaf| sheaf != 0) {
             for number in 0..running.member(sheaf, "slab_sheaf", "size")? {
-                let object = running.memory.word(sheaf.wrapping_add(objects + number * 4))?;
+                let object = running.memory.word(sheaf.wrapping_add(objects + number * word))?;
                 self.add_kept_object(running, cache, object)?;
             }
         }
@@ -203,12 +203,14 @@ impl Cache {
     /// Returns the address of the free object after another on a list; 0 after the last one.
     fn next_free(&self, running: &mut Running<'_>, object: u64) -> Result<u64> {
         let offset = running.member(self.address, "kmem_cache", "offset")?;
-        let at = object.wrapping_add(offset) & 0xffff_ffff;
+        let at = running.memory.wrap(object.wrapping_add(offset));
         let next = running.memory.word(at)?;
         // The pointers are disguised with CONFIG_SLAB_FREELIST_HARDENED (`freelist_ptr_decode` in `mm/slub.c`).
         Ok(match running.layouts.optional_field("kmem_cache", "random")? {
             Some(field) => {
-                next ^ running.memory.field(self.address, field)? ^ u64::from((at as u32).swap_bytes())
+                // The bytes of the address in reverse order.
+                let disguise = at.swap_bytes() >> (64 - 8 * running.memory.word_size());
+                next ^ running.memory.field(self.address, field)? ^ disguise
             }
             None => next,
         })

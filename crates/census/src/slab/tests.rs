@@ -3,8 +3,9 @@
 use super::*;
 use crate::kernel::Kernel;
 use crate::layout::{Field, Layouts, Structure};
-use crate::memory::handmade::{Pages, START};
-use crate::memory::{Memory, PAGE};
+use crate::memory::PAGE;
+use crate::memory::handmade::{self, Pages, START};
+use crate::running::FrameArray;
 
 /// The head of the list of caches, and the caches.
 const HEAD: u64 = START;
@@ -68,9 +69,9 @@ fn memory(used: u64) -> Pages {
 /// Walks the two slabs, and returns the caches and, for each object of each slab, whether it is free.
 fn walk(pages: &mut Pages, layouts: &Layouts) -> Result<(Caches, Vec<Vec<bool>>)> {
     let kernel = Kernel::with_symbols(&[("slab_caches", HEAD)]);
-    let mut running =
-        Running { kernel: &kernel, layouts, memory: Memory::new(pages, START, "vmlinux"), slide: 0 };
-    let frames = Frames { first: 0, count: 3, map: PAGES, size: 32 };
+    let mut running = Running { kernel: &kernel, layouts, memory: handmade::memory(pages), slide: 0 };
+    let arrays = vec![FrameArray { indices: 0..3, map: PAGES }];
+    let frames = Frames { first: 0, count: 3, size: 32, arrays };
     let mut caches = Caches::read(&mut running)?;
     caches.add(&mut running, frames.page(1), 1, 1)?;
     caches.add(&mut running, frames.page(2), 2, 1)?;

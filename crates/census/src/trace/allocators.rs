@@ -145,8 +145,9 @@ pub fn is_forwarding(function: &Function) -> bool {
 /// # Errors
 /// If the kernel is not supported.
 pub fn places(functions: &Functions, kernel: &str) -> Result<String> {
-    check_machine(functions.machine, kernel)?;
+    let start = check_machine(functions.machine, kernel)?.kernel_start;
     let mut text = format!("kernel {}\n", functions.build_id.as_deref().unwrap_or("-"));
+    let _ = writeln!(text, "stacks {:#x} {start:#x}", stack_size(functions, kernel)?);
     let mut has_slub = false;
     for function in functions.functions.iter().filter(|function| !function.is_label) {
         let name = plain_name(&function.name);
@@ -172,15 +173,24 @@ pub fn places(functions: &Functions, kernel: &str) -> Result<String> {
 
 /// Returns the error for a kernel of which no allocations can be recorded.
 pub(super) fn unsupported(kernel: &str, problem: String) -> Error {
-    let advice = "census trace supports kernels for i386 at their linked address (nokaslr), with SLUB without sheaves (before Linux 6.18)";
+    let advice = "census trace supports kernels for i386 and x86-64 at their linked address (nokaslr), with SLUB without sheaves (before Linux 6.18)";
     Error::Unsupported { kernel: kernel.into(), problem, advice }
 }
 
-/// Checks that allocations of a kernel for this machine can be recorded.
-fn check_machine(machine: Machine, kernel: &str) -> Result<(), Error> {
+/// Checks that allocations of a kernel for this machine can be recorded, and returns its rules.
+fn check_machine(machine: Machine, kernel: &str) -> Result<&'static Rules> {
     match Rules::of(machine) {
-        Some(rules) if rules.writes_return_addresses => Ok(()),
+        Some(rules) if rules.writes_return_addresses => Ok(rules),
         _ => Err(unsupported(kernel, format!("a kernel for {machine}"))),
+    }
+}
+
+/// Returns the size of the stack of a task in bytes, which is also its alignment.
+fn stack_size(functions: &Functions, kernel: &str) -> Result<u64> {
+    let [start, end] = ["__start_init_stack", "__end_init_stack"].map(|name| functions.address_of(name));
+    match (start, end) {
+        (Some(start), Some(end)) if end.wrapping_sub(start).is_power_of_two() => Ok(end - start),
+        _ => Err(unsupported(kernel, "its symbols do not have the size of a stack".into())),
     }
 }
 

@@ -29,7 +29,7 @@ use recording::Recording;
 /// Returns the list of allocators of the kernel `vmlinux`, as the plugin reads it.
 ///
 /// # Errors
-/// If the kernel cannot be read, or is not one for i386 with SLUB.
+/// If the kernel cannot be read, or is not one for i386 or x86-64 with SLUB.
 pub fn places(vmlinux: &Path) -> Result<String, Failure> {
     let functions = Functions::read(vmlinux).map_err(Failure::of)?;
     allocators::places(&functions, &vmlinux.display().to_string()).map_err(Failure::of)

@@ -24,7 +24,7 @@ use crate::take::Walked;
 /// Nearly all have one then; with another run of the same kernel and programs, a third.
 const MIN_KNOWN: usize = 90;
 
-/// The size of a word in bytes.
+/// The size of a word of the recording in bytes, on all machines.
 const WORD: u64 = 4;
 
 /// Memory that was allocated together.
@@ -136,7 +136,8 @@ fn link_offset(running: &mut Running<'_>, cache: u64) -> Result<u64> {
         Some(field) => running.memory.field(cache, field)?,
         None => 0,
     };
-    Ok(padding.wrapping_add(running.member(cache, "kmem_cache", "offset")?) & 0xffff_ffff)
+    let offset = running.member(cache, "kmem_cache", "offset")?;
+    Ok(running.memory.wrap(padding.wrapping_add(offset)))
 }
 
 /// The slab objects that the allocator also reads while they are in use.

@@ -1,4 +1,4 @@
-//! The output of the plugin: for each word of memory, the call of an allocator, and the last access.
+//! The output of the plugin: for each word of 4 bytes of memory, the call of an allocator, and the last access.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// The first line of a recording.
 const HEAD: &str = "allocations 1";
 
-/// The size of a word in bytes.
+/// The size of a word in bytes, on all machines.
 const WORD: u64 = 4;
 
 /// A call of an allocator.
@@ -100,7 +100,7 @@ impl Recording {
             let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
             let is_read = match word {
                 _ if number == 0 => line == HEAD,
-                "kernel" | "enter" | "code" => writeln!(recording.places, "{line}").is_ok(),
+                "kernel" | "stacks" | "enter" | "code" => writeln!(recording.places, "{line}").is_ok(),
                 "end" => {
                     end = decimal(rest).filter(|&expected| expected == lines);
                     end.is_some()
@@ -213,10 +213,10 @@ fn shown(line: &str) -> String {
     line.chars().filter(|c| !c.is_control()).take(60).collect()
 }
 
-/// Parses an address of 32 bits, `0x…`.
+/// Parses an address, `0x…`.
 fn address(text: &str) -> Option<u64> {
     let digits = text.strip_prefix("0x")?;
-    u32::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+')).map(u64::from)
+    u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'))
 }
 
 /// Parses a number of 32 bits.

@@ -224,6 +224,10 @@ fn other_kernels_and_other_files_are_refused() {
     // Without debugging information, and not where it was built.
     run(Command::new("strip").args(["-g", "vmlinux", "-o", "plain"]).current_dir(miniature.dir.path()));
     miniature.refuses(&["core", "plain", "core"], 2, &["not a kernel build directory"]);
+    // An output of kshrink-spec has the layouts of the original.
+    miniature.write("report.json", r#"{"schema": "kshrink-report/1", "input": "/absent/vmlinux"}"#);
+    miniature.refuses(&["core", "plain", "core"], 2, &["plain: ", "/absent/vmlinux"]);
+    miniature.write("report.json", r#"{"schema": "kshrink-report/1"}"#);
     // With debugging information that lacks the structures.
     miniature.build("lines", &["-g1"]);
     miniature.write("lines.core", core(&miniature.memory("lines")));
@@ -246,7 +250,7 @@ fn part_of_a_page_is_read() {
     miniature.refuses(&["core", "vmlinux", "without"], 2, &words);
     // All variables are there, but not the pages after them.
     miniature.write("with", core(&memory[..notes + 0x40]));
-    miniature.refuses(&["core", "vmlinux", "with"], 2, &["with: memory at 0xc0005ffc", "does not hold it"]);
+    miniature.refuses(&["core", "vmlinux", "with"], 2, &["with: memory at 0xc0005000", "does not hold it"]);
 }
 
 #[test]

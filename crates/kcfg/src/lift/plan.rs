@@ -385,6 +385,8 @@ fn reference(
         Some((caller, BranchKind::Call)) => User::Call(Some(caller)),
         Some(_) => User::Branch,
         None if relative && replacement => User::Branch,
+        // The kernel continues there.
+        None if matches!(plan, SectionPlan::Chunks { life: Life::Site(_), .. }) => User::Branch,
         None if is_code(section) => User::Code,
         None => User::Data,
     };

@@ -191,7 +191,8 @@ impl CodeSection {
         targets.filter(move |target| !(start..end).contains(target))
     }
 
-    fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
+    /// Whether code of a span may jump to any label. The leaders must be in order.
+    pub(in crate::lift) fn jumps_to_a_computed_place(&self, span: &Span) -> bool {
         let by_table = |placed: &PlacedInsn| {
             self.data_behind(placed.end())
                 .is_some_and(|part| matches!(self.data[part].kind, DataKind::Distances { .. }))
