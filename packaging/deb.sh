@@ -60,7 +60,7 @@ Maintainer: $name <$mail>
 Installed-Size: $(du -sk --apparent-size "$root/usr" | cut -f1)
 Depends: $libraries
 Recommends: binutils, gcc, make
-Suggests: qemu-system-arm, qemu-system-x86
+Suggests: libclang1-14, qemu-system-arm, qemu-system-x86
 Section: devel
 Priority: optional
 Description: link-time shrinker for Linux kernels

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 /// Makes the data structures smaller that a Linux kernel allocates
 ///
@@ -110,32 +110,20 @@ Examples:
     },
     /// Write the patch for a plan
     Patch {
-        /// The plan; `-` is standard input
-        fields: PathBuf,
-        /// The kernel's source
-        #[arg(long, value_name = "DIR")]
-        source: PathBuf,
-        /// The directory where the kernel was built; several for a patch that fits several configurations
-        #[arg(long, value_name = "DIR", required = true)]
-        build: Vec<PathBuf>,
-        /// The output file
-        #[arg(short, long, value_name = "FILE", default_value = "-")]
-        output: PathBuf,
+        #[command(flatten)]
+        source: SourceArguments,
     },
     /// Write the patch for a plan, without the members that do not compile
     Check {
-        /// The plan; `-` is standard input
-        fields: PathBuf,
-        /// The kernel's source
+        #[command(flatten)]
+        source: SourceArguments,
+        /// Keep the build of the patched kernel in this directory, which must not exist, and its source beside it
         #[arg(long, value_name = "DIR")]
-        source: PathBuf,
-        /// The directory where the kernel was built; several for a patch that fits several configurations
-        #[arg(long, value_name = "DIR", required = true)]
-        build: Vec<PathBuf>,
-        /// The output file
-        #[arg(short, long, value_name = "FILE", default_value = "-")]
-        output: PathBuf,
+        keep: Option<PathBuf>,
     },
+    /// Parse files for the other commands
+    #[command(hide = true)]
+    ScanFiles,
 }
 
 /// Parses a share from 0 to 1.
@@ -144,4 +132,33 @@ fn share(text: &str) -> Result<f64, String> {
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err("expected a number from 0 to 1".into()),
     }
+}
+
+/// The plan and the source of a patch.
+#[derive(Args, Debug)]
+pub struct SourceArguments {
+    /// The plan; `-` is standard input
+    pub fields: PathBuf,
+    /// The kernel's source
+    #[arg(long, value_name = "DIR")]
+    pub source: PathBuf,
+    /// The directory where the kernel was built; several for a patch that fits several configurations
+    #[arg(long, value_name = "DIR", required = true)]
+    pub build: Vec<PathBuf>,
+    /// Keep the uses of members, which take minutes to find, in this file; read them if it exists
+    #[arg(long, value_name = "FILE")]
+    pub uses: Option<PathBuf>,
+    /// A use that you judged to be harmless: a copy of a structure for a message, or the address of a member that only
+    /// names the object
+    #[arg(long, value_name = "FILE:LINE")]
+    pub harmless: Vec<String>,
+    /// The most lines that the patch may have: members with many uses for each byte that they save stay as they are
+    #[arg(long, value_name = "NUMBER")]
+    pub lines: Option<usize>,
+    /// Write the plan as it became to this file, for `plan --after`
+    #[arg(long, value_name = "FILE")]
+    pub fields_output: Option<PathBuf>,
+    /// The output file
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub output: PathBuf,
 }

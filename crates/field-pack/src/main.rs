@@ -2,17 +2,21 @@
 
 mod arguments;
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use field_pack::document::{Document, Fields, Profile};
+use field_pack::patch::Patch;
 use field_pack::plan::scheme::Allowed;
 use field_pack::plan::{Options, plan};
 use field_pack::profile::{Selection, profile};
-use field_pack::show;
+use field_pack::scan::Facts;
+use field_pack::{check, patch, scan, show};
 use kcli::{Failure, Output, Progress};
 
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, SourceArguments};
 
 fn main() -> ExitCode {
     kcli::with_arguments(|arguments: Arguments| kcli::main("field-pack", || run(&arguments.command)))
@@ -54,8 +58,41 @@ fn run(command: &Command) -> Result<(), Failure> {
             writeln!(output)?;
             Ok(output.commit()?)
         }
-        Command::Patch { .. } | Command::Check { .. } => Err(Failure::job("not implemented yet")),
+        Command::Patch { source } => write_patch(source, |fields, tree, facts, options| {
+            patch::patch(fields, tree, facts, options, &mut BTreeMap::new())
+        }),
+        Command::Check { source, keep } => write_patch(source, |fields, tree, facts, options| {
+            check::check(fields, tree, facts, options, &source.build, keep.as_deref())
+        }),
+        Command::ScanFiles => scan::worker(std::io::stdin().lock(), std::io::stdout().lock()),
     }
+}
+
+/// Writes the patch that `make` makes.
+fn write_patch(
+    arguments: &SourceArguments,
+    make: impl FnOnce(&mut Fields, &Path, &Facts, &patch::Options) -> Result<Patch, Failure>,
+) -> Result<(), Failure> {
+    // Opened before the work, so that an unwritable path is reported at once.
+    let mut output = Output::create(&arguments.output)?;
+    let mut plan = arguments.fields_output.as_deref().map(Output::create).transpose()?;
+    let mut fields = Fields::read(&arguments.fields)?;
+    let source = patch::source(&arguments.source, &arguments.build)?;
+    let facts = patch::facts(&fields, &source, &arguments.build, arguments.uses.as_deref())?;
+    let options = patch::Options { harmless: arguments.harmless.clone(), lines: arguments.lines };
+    let made = make(&mut fields, &source, &facts, &options)?;
+    output.write_all(patch::print(&made, &fields).as_bytes())?;
+    eprint!("{}", patch::summary(&made));
+    if let Some(plan) = &mut plan {
+        patch::record(&mut fields, &made);
+        serde_json::to_writer_pretty(&mut *plan, &fields)?;
+        writeln!(plan)?;
+    }
+    // Both are complete before one gets its name.
+    for complete in [plan, Some(output)].into_iter().flatten() {
+        complete.commit()?;
+    }
+    Ok(())
 }
 
 /// Returns the changes with these names.

@@ -84,6 +84,27 @@ impl BuildCopy {
         Ok(BuildCopy { scratch, content, dir, is_below_source })
     }
 
+    /// Makes the copy a build of another source tree. make then compiles everything again.
+    ///
+    /// # Errors
+    /// Bad input if the copy does not name its source tree; a failed job if a file cannot be written.
+    pub fn redirect(&self, source: &Path) -> Result<(), Failure> {
+        let link = self.dir.join("source");
+        let old = fs::read_link(&link).ok().filter(|old| old.is_absolute()).ok_or_else(|| {
+            Failure::bad_input(format!(
+                "{}: does not name its source tree by an absolute path; expected a build in another directory (make \
+                 O=DIR)",
+                self.dir.display()
+            ))
+        })?;
+        let makefile = self.dir.join("Makefile");
+        let text = fs::read_to_string(&makefile)?;
+        fs::remove_file(&makefile)?;
+        fs::write(&makefile, text.replace(&old.display().to_string(), &source.display().to_string()))?;
+        fs::remove_file(&link)?;
+        Ok(symlink(source, &link)?)
+    }
+
     /// Moves the copy to its final place, which does not exist yet. Its Makefile then names that place.
     ///
     /// # Errors

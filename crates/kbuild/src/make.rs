@@ -3,7 +3,7 @@
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use kcli::Failure;
 use kcli::scratch::{self, last_lines};
@@ -133,6 +133,18 @@ impl<'b> Make<'b> {
             return Err(self.stale(&input));
         }
         succeeded(&output, what)
+    }
+
+    /// Makes targets as far as possible, and returns the output, also of commands that fail.
+    ///
+    /// # Errors
+    /// A failed job if make cannot be run.
+    pub fn attempt(&self, targets: &[&str]) -> Result<Output, Failure> {
+        let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+        let mut command = self.command(targets);
+        command.arg("-k").arg(format!("-j{jobs}"));
+        let output = scratch::run(&mut command, |_| ControlFlow::Continue(()));
+        output.map_err(|error| failed(&command, "building the kernel", &error))
     }
 
     /// Returns the error for a build with an input of the link that is not up to date.

@@ -17,6 +17,7 @@ mod html;
 mod memory;
 mod operations;
 mod parameters;
+mod patched;
 mod x86_64;
 
 use std::fs;
