@@ -90,9 +90,9 @@ test-binaries: lint build
 
 test-rest: build
 	fixtures/install.sh kernel boot gdb programs cross clang scan arm
-	cargo test --release --package kopt --test data_cuts --package frozen-pack --test decoders -- --ignored
-	cargo test --release --package syscall-scan --test packages -- --ignored
-	cargo test --release --package kshrink-tests --test kernels --test kshrink_mk --test real_programs --test scan_programs --no-fail-fast -- --ignored --skip everything_frozen
+	cargo test --release --workspace --test data_cuts --test decoders -- --ignored
+	cargo test --release --workspace --test packages -- --ignored
+	cargo test --release --workspace --test kernels --test kshrink_mk --test real_programs --test scan_programs --no-fail-fast -- --ignored --skip everything_frozen
 	$(MAKE) test-deb
 
 fresh:
@@ -185,23 +185,23 @@ study-programs: build
 	fixtures/bench/study-programs.sh docs/scan-programs.md
 
 study-torture: build
-	cargo test --release --package kshrink-tests --test torture -- --ignored --nocapture tests_of_gcc_for_$(or $(ARCH),i386)_
+	cargo test --release --workspace --test torture -- --ignored --nocapture tests_of_gcc_for_$(or $(ARCH),i386)_
 
 study-random: build
-	KSHRINK_PROGRAMS=500 cargo test --release --package kshrink-tests --test random_programs random_programs_do
-	KSHRINK_PROGRAMS=300 cargo test --release --package kshrink-tests --test random_programs random_programs_of_x86_64
-	KSHRINK_PROGRAMS=100 cargo test --release --package kshrink-tests --test arm_programs random
+	KSHRINK_PROGRAMS=500 cargo test --release --workspace --test random_programs random_programs_do
+	KSHRINK_PROGRAMS=300 cargo test --release --workspace --test random_programs random_programs_of_x86_64
+	KSHRINK_PROGRAMS=100 cargo test --release --workspace --test arm_programs random
 
 study-rewrites: build
-	KSHRINK_PROGRAMS=4000 cargo test --release --package kshrink-tests --test rewrites rewritten_programs
-	KSHRINK_PROGRAMS=1000 cargo test --release --package kshrink-tests --test rewrites csmith
+	KSHRINK_PROGRAMS=4000 cargo test --release --workspace --test rewrites rewritten_programs
+	KSHRINK_PROGRAMS=1000 cargo test --release --workspace --test rewrites csmith
 
 study-damage: build
-	KSHRINK_MINUTES=2 cargo test --release --package kshrink-tests --test damaged_documents
+	KSHRINK_MINUTES=2 cargo test --release --workspace --test damaged_documents
 
 study-freeze: build
 	fixtures/install.sh kernel boot
-	cargo test --release --package kshrink-tests --test kernels -- --ignored --nocapture --test-threads 1 $(if $(ARCH),$(ARCH)_)everything_frozen $(if $(ARCH),,--skip x86_64_)
+	cargo test --release --workspace --test kernels -- --ignored --nocapture --test-threads 1 $(if $(ARCH),$(ARCH)_)everything_frozen $(if $(ARCH),,--skip x86_64_)
 
 study-frozen: build
 	fixtures/bench/frozen.sh docs/frozen-kernels.md
