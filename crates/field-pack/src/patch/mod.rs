@@ -1,10 +1,10 @@
 //! The source patch for a plan.
 //!
-//! 1. [`rewrite`]: every use of a member that clang found becomes a call of an accessor, or excludes the member.
-//! 2. [`structure`]: members move, and codes replace them.
-//! 3. [`accessors`]: the functions beside the structure, and the descriptions for the side table.
-//! 4. [`runtime`]: the side table, and its calls in the slab allocator.
-//! 5. [`print`]: the patch.
+//! 1. `rewrite`: every use of a member that clang found becomes a call of an accessor, or excludes the member.
+//! 2. `structure`: members move, and codes replace them.
+//! 3. `accessors`: the functions beside the structure, and the descriptions for the side table.
+//! 4. `runtime`: the side table, and its calls in the slab allocator.
+//! 5. `print`: the patch.
 //!
 //! A member has another name in its new form, so that code that still uses the old form does not compile.
 
