@@ -19,14 +19,15 @@ pub struct Mentions {
     whole: FxHashSet<String>,
 }
 
-/// Directories whose objects are programs of the build, not of the kernel.
-const PROGRAMS: [&str; 2] = ["scripts", "tools"];
-
 impl Mentions {
     /// Reads the records of a build directory.
     pub fn read(build: &Path) -> Mentions {
         let mut mentions = Mentions::default();
-        mentions.directory(build, "");
+        for (object, path) in kbuild::records(build).flatten() {
+            if let Ok(record) = fs::read(path) {
+                mentions.record(object, &String::from_utf8_lossy(&record));
+            }
+        }
         mentions
     }
 
@@ -64,26 +65,6 @@ impl Mentions {
     /// Iterates over the objects that include a file, by name.
     pub fn includers(&self, file: &str) -> impl Iterator<Item = &str> {
         self.of_file.get(file).into_iter().flatten().map(|&number| self.objects[number].as_str())
-    }
-
-    fn directory(&mut self, build: &Path, below: &str) {
-        let Ok(entries) = fs::read_dir(build.join(below)) else { return };
-        for entry in entries.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
-            // `source` is a link to the source tree; links are not followed.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if !PROGRAMS.contains(&path.as_str()) {
-                    self.directory(build, &path);
-                }
-            } else if let Some(object) = name.strip_prefix('.').and_then(|name| name.strip_suffix(".cmd"))
-                && object.ends_with(".o")
-                && let Ok(record) = fs::read(entry.path())
-            {
-                let object = path.replace(&name, object);
-                self.record(object, &String::from_utf8_lossy(&record));
-            }
-        }
     }
 
     fn record(&mut self, object: String, record: &str) {

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kbuild::KernelCompiler;
 use kcli::Failure;
 use rayon::prelude::*;
 use regex::Regex;
@@ -81,7 +80,7 @@ impl Sources {
             objects.into_iter().filter(|object| !self.compiled.contains_key(object)).collect();
         let compile = |object: String| -> Result<(String, Structures), Failure> {
             let flags = ["-g", "-fno-eliminate-unused-debug-types", "-w"];
-            let bytes = KernelCompiler::compile_again(&self.build, &object, &flags)?;
+            let bytes = kbuild::compile_again(&self.build, &object, &flags)?;
             let structures = types::read(&object, &bytes).map_err(Failure::of)?;
             Ok((object, structures))
         };
@@ -103,26 +102,11 @@ impl Sources {
 /// Returns the objects of a build that were compiled from C, with their sources.
 fn sources(build: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
-    let mut directories = vec![build.to_owned()];
-    while let Some(directory) = directories.pop() {
-        let Ok(entries) = fs::read_dir(&directory) else { continue };
-        for entry in entries.flatten() {
-            let (name, path) = (entry.file_name().to_string_lossy().into_owned(), entry.path());
-            // Links lead to the kernel's source.
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                directories.push(path);
-                continue;
-            }
-            let Some(object) = name.strip_prefix('.').and_then(|name| name.strip_suffix(".cmd")) else {
-                continue;
-            };
-            let Ok(record) = fs::read_to_string(&path) else { continue };
-            let source = record.lines().find(|line| line.starts_with("source_") && line.ends_with(".c"));
-            let Some((_, source)) = source.and_then(|line| line.split_once(":= ")) else { continue };
-            let object = directory.join(object);
-            let object = object.strip_prefix(build).unwrap_or(&object).display().to_string();
-            found.push((object, build.join(source)));
-        }
+    for (object, record) in kbuild::records(build).flatten() {
+        let Ok(record) = fs::read_to_string(record) else { continue };
+        let source = record.lines().find(|line| line.starts_with("source_") && line.ends_with(".c"));
+        let Some((_, source)) = source.and_then(|line| line.split_once(":= ")) else { continue };
+        found.push((object, build.join(source)));
     }
     found.sort_unstable();
     found

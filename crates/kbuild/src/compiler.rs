@@ -9,6 +9,8 @@ use kcli::scratch::last_lines;
 use kelf::KernelBuild;
 use tracing::info_span;
 
+use crate::record;
+
 /// The object whose recorded command is used; every kernel has it.
 const MODEL: &str = "init/main.o";
 
@@ -41,15 +43,7 @@ impl KernelCompiler {
     /// # Errors
     /// Bad input if the build has not recorded how it called the compiler.
     pub fn of(build: &KernelBuild) -> Result<KernelCompiler, Failure> {
-        let path = build.dir.join("init/.main.o.cmd");
-        let words = fs::read_to_string(&path).ok().and_then(|text| recorded_command(&text));
-        let words = words.ok_or_else(|| {
-            Failure::bad_input(format!(
-                "{}: does not record how {MODEL} was compiled; build the kernel there again with `make vmlinux`",
-                path.display()
-            ))
-        })?;
-        Ok(KernelCompiler { dir: build.dir.clone(), words: for_own_files(words) })
+        Ok(KernelCompiler { dir: build.dir.clone(), words: for_own_files(recorded(&build.dir, MODEL)?) })
     }
 
     /// The compiler, as Kbuild called it.
@@ -96,68 +90,74 @@ impl KernelCompiler {
             command.arg(format!("{PREFIX_MAP}{}/=kshrink/", dir.display()));
         }
         command.arg("-c").arg("-o").arg(&object).arg(&source);
-        let what = format!("compiling {name} for the kernel");
-        let _span = info_span!("command", line = ?command).entered();
-        let output = command.output().map_err(|error| {
-            Failure::job(format!("{what}: cannot run {}, which built it: {error}", self.words[0]))
-        })?;
-        if !output.status.success() {
-            return Err(Failure::job(format!(
-                "{what} with the flags of {MODEL} in {} failed ({}); its headers and the kernel's source have to be where \
-                 they were when it was built:{}",
-                self.dir.display(),
-                output.status,
-                last_lines(&output)
-            )));
-        }
+        run(
+            &mut command,
+            &format!("compiling {name} for the kernel"),
+            &format!("with the flags of {MODEL} in {}", self.dir.display()),
+            "its headers and the kernel's source have to be where they were when it was built",
+        )?;
         Ok(fs::read(&object)?)
     }
+}
 
-    /// Compiles the source of an object of the build in the directory `build` again, such as `fs/inode.o`, by its recorded
-    /// command with further flags. Returns the object. The build directory is only read.
-    ///
-    /// # Errors
-    /// Bad input if the build has not recorded how it compiled the object. A failed job if the compiler fails.
-    pub fn compile_again(build: &Path, object: &str, flags: &[&str]) -> Result<Vec<u8>, Failure> {
-        let place = Path::new(object);
-        let name = place.file_name().unwrap_or_default().to_string_lossy();
-        let record = build.join(place.with_file_name(format!(".{name}.cmd")));
-        let words = fs::read_to_string(&record).ok().and_then(|text| recorded_command(&text));
-        let words = words.ok_or_else(|| {
-            Failure::bad_input(format!(
-                "{}: does not record how {object} was compiled; build the kernel there again with `make vmlinux`",
-                record.display()
-            ))
-        })?;
-        let dir = tempfile::tempdir()?;
-        let output_file = dir.path().join("again.o");
-        let mut command = Command::new(&words[0]);
-        command.current_dir(build).stdin(Stdio::null()).args(&words[1..]).args(flags);
-        command.arg("-c").arg("-o").arg(&output_file);
-        let _span = info_span!("command", line = ?command).entered();
-        let output = command.output().map_err(|error| {
-            Failure::job(format!(
-                "compiling {object} again: cannot run {}, which built it: {error}",
-                words[0]
-            ))
-        })?;
-        if !output.status.success() {
-            return Err(Failure::job(format!(
-                "compiling {object} again in {} failed ({}); the kernel's source has to be where it was when it was \
-                 built:{}",
-                build.display(),
-                output.status,
-                last_lines(&output)
-            )));
-        }
-        Ok(fs::read(&output_file)?)
+/// Compiles the source of an object of the build in the directory `build` again, such as `fs/inode.o`, by its recorded
+/// command with further flags. Returns the object. The build directory is only read.
+///
+/// # Errors
+/// Bad input if the build has not recorded how it compiled the object. A failed job if the compiler fails.
+pub fn compile_again(build: &Path, object: &str, flags: &[&str]) -> Result<Vec<u8>, Failure> {
+    let words = recorded(build, object)?;
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("again.o");
+    let mut command = Command::new(&words[0]);
+    command.current_dir(build).stdin(Stdio::null()).args(&words[1..]).args(flags);
+    command.arg("-c").arg("-o").arg(&file);
+    run(
+        &mut command,
+        &format!("compiling {object} again"),
+        &format!("in {}", build.display()),
+        "the kernel's source has to be where it was when it was built",
+    )?;
+    Ok(fs::read(&file)?)
+}
+
+/// Runs a compiler that built the kernel. `what`, `place` and `advice` are for the message.
+fn run(command: &mut Command, what: &str, place: &str, advice: &str) -> Result<(), Failure> {
+    let _span = info_span!("command", line = ?command).entered();
+    let output = command.output().map_err(|error| {
+        let program = command.get_program().to_string_lossy();
+        Failure::job(format!("{what}: cannot run {program}, which built it: {error}"))
+    })?;
+    if !output.status.success() {
+        return Err(Failure::job(format!(
+            "{what} {place} failed ({}); {advice}:{}",
+            output.status,
+            last_lines(&output)
+        )));
     }
+    Ok(())
+}
+
+/// Returns the compiler and its arguments that a build recorded for an object, such as `fs/inode.o`, without the names of
+/// outputs.
+///
+/// # Errors
+/// Bad input if the build has not recorded how it compiled the object.
+pub fn recorded(build: &Path, object: &str) -> Result<Vec<String>, Failure> {
+    let path = record::path_of(build, object);
+    let words = fs::read_to_string(&path).ok().and_then(|text| recorded_command(&text));
+    words.ok_or_else(|| {
+        Failure::bad_input(format!(
+            "{}: does not record how {object} was compiled; build the kernel there again with `make vmlinux`",
+            path.display()
+        ))
+    })
 }
 
 /// Returns the compiler and its arguments in what Kbuild records in `.NAME.o.cmd`, without the names of outputs:
 /// `savedcmd_init/main.o := gcc -Wp,-MMD,init/.main.o.d … -c -o init/main.o …/init/main.c ; …`.
 pub fn recorded_command(text: &str) -> Option<Vec<String>> {
-    let mut words = crate::record::steps(text)?.into_iter().next()?.into_iter();
+    let mut words = record::steps(text)?.into_iter().next()?.into_iter();
     let mut kept = Vec::new();
     while let Some(word) = words.next() {
         match word.as_str() {

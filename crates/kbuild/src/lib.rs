@@ -3,6 +3,7 @@
 //! - [`BuildCopy`]: the copy, without the files that a link does not read, or whole;
 //! - [`Make`]: make in the copy, with the variables that the build recorded;
 //! - [`KernelCompiler`]: compiles C for the kernel with the flags of its own build;
+//! - [`records`], [`recorded`], [`compile_again`]: the objects of the build, and the commands that compiled them;
 //! - [`Objtool`]: the tool that adds unwind tables to x86-64 code;
 //! - [`check_apart`], [`check_output`]: outputs that are not inside the build directory.
 
@@ -17,8 +18,9 @@ mod toolchain;
 mod tools;
 
 pub use command::run;
-pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit, recorded_command};
+pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit, compile_again, recorded, recorded_command};
 pub use copy::{BuildCopy, Content};
 pub use make::{Make, parse_variable};
 pub use objtool::Objtool;
 pub use output::{check_apart, check_output, existing_ancestor};
+pub use record::records;

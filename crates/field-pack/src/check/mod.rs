@@ -55,9 +55,8 @@ pub fn check(
         if let Some(keep) = keep {
             check_output(&kernel, keep)?;
         }
-        let patched = PatchedSource::new(source, &parent)?;
-        let objects: Vec<String> =
-            selected(fields, build)?.iter().map(|unit| unit.object.display().to_string()).collect();
+        let mut patched = PatchedSource::new(source, &parent)?;
+        let objects: Vec<String> = selected(fields, build)?.into_iter().map(|unit| unit.object).collect();
         let copy = BuildCopy::make(&kernel, &parent, Content::Everything)?;
         copy.redirect(patched.dir())?;
         let make = Make::new(&kernel, &[], copy)?;
@@ -156,12 +155,7 @@ fn compile_before(
     source: &Path,
     patched: &PatchedSource,
 ) -> Result<String, Failure> {
-    let object = Path::new(object);
-    let name = format!(".{}.cmd", object.file_name().and_then(|name| name.to_str()).unwrap_or_default());
-    let Ok(record) = fs::read_to_string(build.join(object).with_file_name(name)) else {
-        return Ok(String::new());
-    };
-    let Some(words) = kbuild::recorded_command(&record) else { return Ok(String::new()) };
+    let Ok(words) = kbuild::recorded(build, object) else { return Ok(String::new()) };
     let (new, old) = (patched.dir().display().to_string(), source.display().to_string());
     let words: Vec<String> = words.iter().map(|word| word.replace(&new, &old)).collect();
     let mut command = Command::new(&words[0]);
@@ -174,7 +168,8 @@ struct PatchedSource {
     scratch: ScratchDir,
     dir: PathBuf,
     source: PathBuf,
-    changed: std::cell::RefCell<Vec<String>>,
+    /// The files that the last patch changed.
+    changed: Vec<String>,
 }
 
 impl PatchedSource {
@@ -190,7 +185,7 @@ impl PatchedSource {
             kbuild::run(Command::new("rm").arg("-rf").arg(&dir), "removing an incomplete copy")?;
             link("-a")?;
         }
-        Ok(PatchedSource { scratch, dir, source: source.to_owned(), changed: Default::default() })
+        Ok(PatchedSource { scratch, dir, source: source.to_owned(), changed: Vec::new() })
     }
 
     fn dir(&self) -> &Path {
@@ -199,19 +194,15 @@ impl PatchedSource {
 
     /// Writes the files of a patch; files that an earlier patch changed get their old content. A file is replaced, never
     /// written to, because the copy shares files with the source. Files that stay the same keep their time.
-    fn write(&self, patch: &Patch) -> Result<(), Failure> {
-        let mut changed = self.changed.borrow_mut();
-        for name in changed.drain(..).collect::<Vec<_>>() {
-            if patch.files.contains_key(&name) {
-                continue;
-            }
-            let old = fs::read_to_string(self.source.join(&name)).ok();
-            replace(&self.dir.join(&name), old.as_deref())?;
+    fn write(&mut self, patch: &Patch) -> Result<(), Failure> {
+        for name in self.changed.iter().filter(|name| !patch.files.contains_key(*name)) {
+            let old = fs::read_to_string(self.source.join(name)).ok();
+            replace(&self.dir.join(name), old.as_deref())?;
         }
         for (name, (_, after)) in &patch.files {
             replace(&self.dir.join(name), Some(after))?;
-            changed.push(name.clone());
         }
+        self.changed = patch.files.keys().cloned().collect();
         Ok(())
     }
 

@@ -24,7 +24,7 @@ pub struct Unit {
     /// The command.
     pub command: ClangCommand,
     /// The object, relative to the build directory.
-    pub object: PathBuf,
+    pub object: String,
     /// The headers that the compiler read, as the build recorded them.
     #[serde(skip)]
     pub headers: Vec<PathBuf>,
@@ -45,7 +45,13 @@ pub struct Wanted {
 /// Bad input if there are none.
 pub fn units(build: &Path) -> Result<Vec<Unit>, Failure> {
     let mut found = Vec::new();
-    collect(build, build, &mut found)?;
+    for record in kbuild::records(build) {
+        let (object, record) = record?;
+        let text = fs::read_to_string(record)?;
+        let command = kbuild::recorded_command(&text).and_then(|words| ClangCommand::of(&words));
+        let Some(command) = command else { continue };
+        found.push(Unit { dir: build.to_owned(), command, object, headers: headers(&text) });
+    }
     found.sort_by(|a: &Unit, b: &Unit| a.command.file.cmp(&b.command.file));
     if found.is_empty() {
         return Err(Failure::bad_input(format!(
@@ -54,30 +60,6 @@ pub fn units(build: &Path) -> Result<Vec<Unit>, Failure> {
         )));
     }
     Ok(found)
-}
-
-/// Collects the units of a directory.
-fn collect(build: &Path, dir: &Path, found: &mut Vec<Unit>) -> Result<(), Failure> {
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if entry.file_type()?.is_dir() {
-            // Programs that run on the building machine.
-            if dir != build || !matches!(&*name, "scripts" | "tools") {
-                collect(build, &entry.path(), found)?;
-            }
-        } else if name.starts_with('.') && name.ends_with(".o.cmd") {
-            let text = fs::read_to_string(entry.path())?;
-            let command = kbuild::recorded_command(&text).and_then(|words| ClangCommand::of(&words));
-            let Some(command) = command else { continue };
-            let name = name.trim_start_matches('.').trim_end_matches(".cmd");
-            let object = entry.path().with_file_name(name);
-            let object = object.strip_prefix(build).unwrap_or(&object).to_owned();
-            found.push(Unit { dir: build.to_owned(), command, object, headers: headers(&text) });
-        }
-    }
-    Ok(())
 }
 
 /// Returns the headers in a record.
