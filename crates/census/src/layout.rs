@@ -1,7 +1,6 @@
 //! The layouts of the kernel's structures, from debugging information: the kernel's own, or that of a small file
 //! (`layout.c`) which the compiler of the kernel's build compiles.
 
-use std::borrow::Cow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,10 +11,11 @@ use gimli::{
 use kbuild::KernelCompiler;
 use kcli::Failure;
 use kelf::{KernelBuild, KernelVersion};
-use object::{Object, ObjectKind, ObjectSection, ObjectSymbol, RelocationTarget};
+use object::Object;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
+use crate::debug;
 use crate::error::{Error, Result};
 
 /// The structures, unions and type names whose layouts are read.
@@ -136,11 +136,7 @@ impl Layouts {
         if file.section_by_name(".debug_info").is_none() {
             return Ok(None);
         }
-        let section = |id: gimli::SectionId| -> std::result::Result<Cow<'_, [u8]>, object::Error> {
-            file.section_by_name(id.name())
-                .map_or(Ok(Cow::Borrowed(&[][..])), |section| relocated(&file, &section))
-        };
-        let sections = gimli::DwarfSections::load(section).map_err(|error| failed(error.to_string()))?;
+        let sections = debug::sections(&file).map_err(|error| failed(error.to_string()))?;
         let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
         let mut layouts = Layouts { origin: origin.into(), ..Layouts::default() };
         layouts.read_units(&dwarf).map_err(|error| failed(error.to_string()))?;
@@ -274,34 +270,6 @@ impl Layouts {
     fn missing(&self, what: String) -> Error {
         Error::Layout { origin: self.origin.clone(), what }
     }
-}
-
-/// Returns the content of a section of debugging information. In an object, its references to other such sections are
-/// relocations, whose addends are not in the section on x86-64.
-fn relocated<'a>(
-    file: &object::File<'a>,
-    section: &object::Section<'a, '_>,
-) -> std::result::Result<Cow<'a, [u8]>, object::Error> {
-    let mut data = section.uncompressed_data()?;
-    if file.kind() != ObjectKind::Relocatable {
-        return Ok(data);
-    }
-    for (offset, relocation) in section.relocations() {
-        let RelocationTarget::Symbol(symbol) = relocation.target() else { continue };
-        let size = usize::from(relocation.size() / 8);
-        let place = usize::try_from(offset).ok().and_then(|start| Some(start..start.checked_add(size)?));
-        let Some(place) = place.filter(|place| size <= 8 && data.get(place.clone()).is_some()) else {
-            continue;
-        };
-        let mut value = [0; 8];
-        if relocation.has_implicit_addend() {
-            value[..size].copy_from_slice(&data[place.clone()]);
-        }
-        let address = file.symbol_by_index(symbol)?.address();
-        let value = u64::from_le_bytes(value).wrapping_add(address).wrapping_add_signed(relocation.addend());
-        data.to_mut()[place].copy_from_slice(&value.to_le_bytes()[..size]);
-    }
-    Ok(data)
 }
 
 /// Returns the build of a kernel, or of the original of a rewritten kernel.

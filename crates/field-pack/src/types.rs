@@ -1,13 +1,12 @@
 //! The structures of a kernel, from debugging information: members in their order, with alignment and kind.
 
-use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 
 use gimli::constants;
 use gimli::{
     AttributeValue, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian, Reader, Unit, UnitOffset,
 };
-use object::{Object, ObjectSection};
+use object::Object;
 use rustc_hash::FxHashMap;
 
 use crate::document::Kind;
@@ -76,11 +75,7 @@ pub fn read(origin: &str, bytes: &[u8]) -> Result<Structures> {
     if file.section_by_name(".debug_info").is_none() {
         return Err(failed("there is none".into()));
     }
-    let section = |id: gimli::SectionId| -> std::result::Result<Cow<'_, [u8]>, object::Error> {
-        file.section_by_name(id.name())
-            .map_or(Ok(Cow::Borrowed(&[][..])), |section| section.uncompressed_data())
-    };
-    let sections = gimli::DwarfSections::load(section).map_err(|error| failed(error.to_string()))?;
+    let sections = census::debug::sections(&file).map_err(|error| failed(error.to_string()))?;
     let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
     // In structures of i386 only, integers of 8 bytes are aligned to 4 (System V ABI for i386, figure 2-1).
     let widest = if file.architecture() == object::Architecture::I386 { 4 } else { 8 };
@@ -172,6 +167,11 @@ impl<R: Reader> TypeReader<'_, R> {
             AttributeValue::UnitRef(offset) => Some(offset),
             _ => None,
         }
+    }
+
+    /// Returns the type of a member; `None` for another entry.
+    fn type_of_member(entry: &DebuggingInformationEntry<R>) -> Option<UnitOffset<R::Offset>> {
+        (entry.tag() == constants::DW_TAG_member).then(|| Self::type_of(entry))?
     }
 
     /// Returns the tag and the place of a type without type names and qualifiers; `None` for `void`.
@@ -350,9 +350,7 @@ impl<R: Reader> TypeReader<'_, R> {
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
             let entry = child.entry();
-            let (constants::DW_TAG_member, Some(inner)) = (entry.tag(), Self::type_of(entry)) else {
-                continue;
-            };
+            let Some(inner) = Self::type_of_member(entry) else { continue };
             let own = Self::number(entry, constants::DW_AT_alignment).unwrap_or(1);
             align = align.max(own).max(self.shape(inner, depth + 1)?.align);
         }
@@ -395,9 +393,7 @@ impl<R: Reader> TypeReader<'_, R> {
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
             let entry = child.entry();
-            let (constants::DW_TAG_member, Some(inner)) = (entry.tag(), Self::type_of(entry)) else {
-                continue;
-            };
+            let Some(inner) = Self::type_of_member(entry) else { continue };
             self.entries.set(self.entries.get() + 1);
             if self.entries.get() > MAX_MEMBERS {
                 return Ok(());
