@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
-use kcli::{Failure, read_input_if};
+use kcli::{Failure, other_document, read_document};
 use serde::{Deserialize, Serialize};
 
 /// The name of the document's format.
@@ -149,24 +149,8 @@ impl Document {
     /// # Errors
     /// If it cannot be read, or is not a census.
     pub fn read(path: &Path) -> Result<Document, Failure> {
-        let name = kcli::input_name(path);
-        let wrong = |problem: String| {
-            Failure::bad_input(format!(
-                "{name}: {problem}; expected a census, as `census core --json` prints it"
-            ))
-        };
-        let is_object = |head: &[u8]| head.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-        let bytes = read_input_if(path, is_object)?;
-        if !is_object(&bytes) {
-            return Err(wrong("not a JSON object".into()));
-        }
-        let value: serde_json::Value =
-            serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-        match value.get("schema").and_then(serde_json::Value::as_str) {
-            Some(SCHEMA) => {}
-            Some(other) => return Err(wrong(format!("a document of the format {other:?}, not {SCHEMA:?}"))),
-            None => return Err(wrong(format!("no key \"schema\" with the value {SCHEMA:?}"))),
-        }
-        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+        const EXPECTED: &str = "a census, as `census core --json` prints it";
+        let value = read_document(path, &[SCHEMA], EXPECTED)?;
+        serde_json::from_value(value).map_err(|error| other_document(path, &error.to_string(), EXPECTED))
     }
 }

@@ -49,16 +49,6 @@ pub enum Error {
         /// Advice.
         advice: String,
     },
-    /// The file is not the expected document.
-    #[error("{name}: {problem}; expected {expected}")]
-    Document {
-        /// The file.
-        name: String,
-        /// The finding.
-        problem: String,
-        /// The expectation.
-        expected: &'static str,
-    },
 }
 
 impl kcli::Fault for Error {

@@ -5,6 +5,7 @@
 //! - [`Output`], [`read_input`], [`is_piped_stdin`]: files and pipes; `-` means standard input or output;
 //! - [`create_with_page`]: a result, and a page beside it;
 //! - [`read_input_if`]: input whose head shows whether it is of the expected kind;
+//! - [`read_document`]: a JSON document, by its schema;
 //! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most commands read;
 //! - [`Progress`]: a spinner or bar on a terminal, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns;
@@ -15,6 +16,7 @@
 //! needs. Standard output is for results alone, and a result is either whole or absent. Diagnostics and progress
 //! therefore use standard error, and a file appears under its name only when it is complete.
 
+mod document;
 mod input;
 mod install;
 mod log;
@@ -27,6 +29,7 @@ pub mod search;
 mod table;
 mod with_page;
 
+pub use document::{other_document, read_document};
 pub use input::{is_piped_stdin, read_input, read_input_if};
 pub use install::with_arguments;
 pub use output::Output;

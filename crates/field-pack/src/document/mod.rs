@@ -5,10 +5,8 @@ mod profile;
 
 use std::path::Path;
 
-use kcli::{Failure, input_name, read_input_if};
+use kcli::{Failure, other_document, read_document};
 use serde::de::DeserializeOwned;
-
-use crate::error::Error;
 
 pub use fields::{
     CachePlan, Excluded, FIELDS_SCHEMA, Fields, MemberCost, MemberPlan, Place, Scheme, TypePlan,
@@ -35,7 +33,7 @@ impl Document {
     pub fn read(path: &Path) -> Result<Document, Failure> {
         const EXPECTED: &str =
             "a profile or a plan, as `field-pack profile` and `field-pack plan` write them";
-        let value = json(path, &[PROFILE_SCHEMA, FIELDS_SCHEMA], EXPECTED)?;
+        let value = read_document(path, &[PROFILE_SCHEMA, FIELDS_SCHEMA], EXPECTED)?;
         if value["schema"] == FIELDS_SCHEMA {
             return Ok(Document::Fields(of_value(path, value, EXPECTED)?));
         }
@@ -43,40 +41,19 @@ impl Document {
     }
 }
 
-/// Reads a JSON document with one of some schemas from a file, or from standard input for `-`.
-fn json(path: &Path, schemas: &[&str], expected: &'static str) -> Result<serde_json::Value, Failure> {
-    let name = input_name(path);
-    let wrong = |problem: String| Failure::of(Error::Document { name: name.clone(), problem, expected });
-    let is_object = |head: &[u8]| head.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{');
-    let bytes = read_input_if(path, is_object)?;
-    if !is_object(&bytes) {
-        return Err(wrong("not a JSON object".into()));
-    }
-    let value: serde_json::Value =
-        serde_json::from_slice(&bytes).map_err(|error| wrong(error.to_string()))?;
-    let wanted = schemas.join("\" or \"");
-    match value.get("schema").and_then(serde_json::Value::as_str) {
-        Some(found) if schemas.contains(&found) => Ok(value),
-        Some(other) => Err(wrong(format!("a document of the format {other:?}, not \"{wanted}\""))),
-        None => Err(wrong(format!("no key \"schema\" with the value \"{wanted}\""))),
-    }
-}
-
-fn checked(path: &Path, profile: Profile, expected: &'static str) -> Result<Profile, Failure> {
+fn checked(path: &Path, profile: Profile, expected: &str) -> Result<Profile, Failure> {
     match profile.check() {
         Ok(()) => Ok(profile),
-        Err(problem) => Err(Failure::of(Error::Document { name: input_name(path), problem, expected })),
+        Err(problem) => Err(other_document(path, &problem, expected)),
     }
 }
 
 fn of_value<T: DeserializeOwned>(
     path: &Path,
     value: serde_json::Value,
-    expected: &'static str,
+    expected: &str,
 ) -> Result<T, Failure> {
-    serde_json::from_value(value).map_err(|error| {
-        Failure::of(Error::Document { name: input_name(path), problem: error.to_string(), expected })
-    })
+    serde_json::from_value(value).map_err(|error| other_document(path, &error.to_string(), expected))
 }
 
 impl Profile {
@@ -86,7 +63,7 @@ impl Profile {
     /// If it cannot be read, or is not a profile.
     pub fn read(path: &Path) -> Result<Profile, Failure> {
         const EXPECTED: &str = "a profile, as `field-pack profile` writes it";
-        checked(path, of_value(path, json(path, &[PROFILE_SCHEMA], EXPECTED)?, EXPECTED)?, EXPECTED)
+        checked(path, of_value(path, read_document(path, &[PROFILE_SCHEMA], EXPECTED)?, EXPECTED)?, EXPECTED)
     }
 }
 
@@ -97,6 +74,6 @@ impl Fields {
     /// If it cannot be read, or is not a plan.
     pub fn read(path: &Path) -> Result<Fields, Failure> {
         const EXPECTED: &str = "a plan, as `field-pack plan` writes it";
-        of_value(path, json(path, &[FIELDS_SCHEMA], EXPECTED)?, EXPECTED)
+        of_value(path, read_document(path, &[FIELDS_SCHEMA], EXPECTED)?, EXPECTED)
     }
 }
