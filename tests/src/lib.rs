@@ -11,6 +11,7 @@ on their internals.
   program; [`order`]: the plans for them, with [`Random`] numbers; [`random_programs`]: the number of random programs;
   [`minutes`]: the duration of tests of bad input;
 - [`Damage`]: damages a file, determined by a seed;
+- [`core()`]: an image of memory;
 - [`elf`], [`unwind_states`]: the contents of an object or a kernel, read without the tools under test;
 - [`Visit`]: a page, opened in a browser;
 - [`process`]: runs tools, and commands that are expected to fail;
@@ -25,6 +26,7 @@ first, as `make test` does.
 mod browser;
 mod chain;
 mod damage;
+mod dump;
 pub mod elf;
 mod kernel;
 mod machine;
@@ -42,6 +44,7 @@ pub use chain::{
     Chain, DEDUPLICATED, EXERCISED, FROZEN, INSTRUMENTED, PROPAGATED, Rewritten, SHUFFLED, same_bytes,
 };
 pub use damage::Damage;
+pub use dump::{CORE_MEMORY, core};
 pub use kernel::{Kernel, KernelTest, RewrittenKernel, Scenario};
 pub use machine::Machine;
 pub use orc::unwind_states;

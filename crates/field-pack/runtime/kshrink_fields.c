@@ -2,9 +2,9 @@
 /*
  * The side table for members that are stored as short codes
  *
- * See include/linux/kshrink_fields.h. Values are found by the address of their
- * member. Entries of one object are in few buckets, because the hash leaves out
- * the low bits of the address, so that freeing an object looks at few of them.
+ * See include/linux/kshrink_fields.h. The address of a member finds its value.
+ * The hash leaves out the low bits of the address. The entries of one object are
+ * therefore in few buckets, and freeing the object searches only these.
  */
 #include <linux/cache.h>
 #include <linux/hash.h>
@@ -207,6 +207,45 @@ static struct kf_entry **kf_find(const void *field)
 	return link;
 }
 
+/* Takes an entry out of its bucket. Readers may still have it. Needs kf_lock. */
+static void kf_unlink(struct kf_entry **link)
+{
+	smp_store_release(link, (*link)->next);
+	WRITE_ONCE(kf_live, kf_live - 1);
+}
+
+/*
+ * Puts a value into the entry at a place, or into the fresh one, which is then
+ * used up. Returns whether there was one. Needs kf_lock.
+ */
+static bool kf_put(struct kf_entry **link, struct kf_entry **fresh, const void *field, u64 value)
+{
+	struct kf_entry *entry = *fresh;
+
+	if (*link) {
+		WRITE_ONCE((*link)->value, value);
+		return true;
+	}
+	if (!entry) {
+		WRITE_ONCE(kf_refused, kf_refused + 1);
+		return false;
+	}
+	entry->next = NULL;
+	entry->field = field;
+	entry->value = value;
+	smp_store_release(link, entry);
+	*fresh = NULL;
+	WRITE_ONCE(kf_live, kf_live + 1);
+	return true;
+}
+
+/* Counts a value that is in the table. Needs kf_lock. */
+static void kf_count(struct kf_member *member)
+{
+	WRITE_ONCE(kf_ever, kf_ever + 1);
+	WRITE_ONCE(member->spilled, member->spilled + 1);
+}
+
 /**
  * kf_load - read a member
  * @field: the code in the object
@@ -239,6 +278,14 @@ u64 kf_load(const void *field, const struct kf_member *member)
 	return 0;
 }
 
+/* Adds an entry to the reserve. Needs kf_lock. */
+static void kf_push(struct kf_entry *entry)
+{
+	entry->next = kf_free;
+	kf_free = entry;
+	WRITE_ONCE(kf_free_count, kf_free_count + 1);
+}
+
 /* Fills the reserve when a writer took of it. */
 static void kf_refill(struct work_struct *work)
 {
@@ -250,9 +297,7 @@ static void kf_refill(struct work_struct *work)
 		if (!entry)
 			return;
 		raw_spin_lock_irqsave(&kf_lock, flags);
-		entry->next = kf_free;
-		kf_free = entry;
-		WRITE_ONCE(kf_free_count, kf_free_count + 1);
+		kf_push(entry);
 		raw_spin_unlock_irqrestore(&kf_lock, flags);
 	}
 }
@@ -272,11 +317,8 @@ static void kf_give(struct kf_entry *entry)
 
 	raw_spin_lock_irqsave(&kf_lock, flags);
 	keep = kf_is_first(entry) || kf_free_count < KF_RESERVE;
-	if (keep) {
-		entry->next = kf_free;
-		kf_free = entry;
-		WRITE_ONCE(kf_free_count, kf_free_count + 1);
-	}
+	if (keep)
+		kf_push(entry);
 	raw_spin_unlock_irqrestore(&kf_lock, flags);
 	if (!keep)
 		kfree(entry);
@@ -308,11 +350,8 @@ static struct kf_entry *kf_take(void)
 	raw_spin_lock_irqsave(&kf_lock, flags);
 	if (!kf_is_filled) {
 		kf_is_filled = true;
-		for (count = 0; count < KF_RESERVE; count++) {
-			kf_first[count].next = kf_free;
-			kf_free = &kf_first[count];
-		}
-		kf_free_count = KF_RESERVE;
+		for (count = 0; count < KF_RESERVE; count++)
+			kf_push(&kf_first[count]);
 	}
 	entry = kf_free;
 	if (entry) {
@@ -338,31 +377,15 @@ static void kf_no_memory(const struct kf_member *member)
 /* Puts a value into the side table, and the code of all ones into the member. */
 static void kf_spill(void *field, struct kf_member *member, u64 value)
 {
-	struct kf_entry *fresh = kf_take(), **link, *entry;
+	struct kf_entry *fresh = kf_take();
 	unsigned long flags;
-	bool is_stored = true;
+	bool is_stored;
 
 	raw_spin_lock_irqsave(&kf_lock, flags);
-	link = kf_find(field);
-	entry = *link;
-	if (entry) {
-		WRITE_ONCE(entry->value, value);
-	} else if (fresh) {
-		fresh->next = NULL;
-		fresh->field = field;
-		fresh->value = value;
-		smp_store_release(link, fresh);
-		fresh = NULL;
-		WRITE_ONCE(kf_live, kf_live + 1);
-	} else {
-		is_stored = false;
-	}
+	is_stored = kf_put(kf_find(field), &fresh, field, value);
 	if (is_stored) {
 		kf_write_code(field, member, kf_ones(member));
-		WRITE_ONCE(kf_ever, kf_ever + 1);
-		WRITE_ONCE(member->spilled, member->spilled + 1);
-	} else {
-		WRITE_ONCE(kf_refused, kf_refused + 1);
+		kf_count(member);
 	}
 	raw_spin_unlock_irqrestore(&kf_lock, flags);
 	if (fresh)
@@ -402,10 +425,8 @@ void kf_store(void *field, struct kf_member *member, u64 value)
 	kf_write_code(field, member, code);
 	link = kf_find(field);
 	entry = *link;
-	if (entry) {
-		smp_store_release(link, entry->next);
-		WRITE_ONCE(kf_live, kf_live - 1);
-	}
+	if (entry)
+		kf_unlink(link);
 	raw_spin_unlock_irqrestore(&kf_lock, flags);
 	if (entry)
 		call_rcu(&entry->rcu, kf_give_rcu);
@@ -452,26 +473,12 @@ again:
 	if (current_value != old)
 		goto out;
 	if (!fits) {
-		/* Under the lock, nobody else changes an entry, nor the code of all ones. */
-		if (entry && found == ones) {
-			WRITE_ONCE(entry->value, value);
-			goto spilled;
-		}
-		if (entry) {
-			/* No code leads to it. */
-			WRITE_ONCE(entry->value, value);
-		} else if (fresh) {
-			fresh->next = NULL;
-			fresh->field = field;
-			fresh->value = value;
-			smp_store_release(link, fresh);
-			fresh = NULL;
-			WRITE_ONCE(kf_live, kf_live + 1);
-		} else {
-			WRITE_ONCE(kf_refused, kf_refused + 1);
-			is_stored = false;
+		is_stored = kf_put(link, &fresh, field, value);
+		if (!is_stored)
 			goto out;
-		}
+		/* Under the lock, nobody else changes an entry, nor the code of all ones. */
+		if (entry && found == ones)
+			goto spilled;
 		code = ones;
 	}
 	if (!kf_exchange_code(field, member, found, code)) {
@@ -479,15 +486,13 @@ again:
 		goto again;
 	}
 	if (fits && found == ones && entry) {
-		smp_store_release(link, entry->next);
-		WRITE_ONCE(kf_live, kf_live - 1);
+		kf_unlink(link);
 		unused = entry;
 	}
 	if (fits)
 		goto out;
 spilled:
-	WRITE_ONCE(kf_ever, kf_ever + 1);
-	WRITE_ONCE(member->spilled, member->spilled + 1);
+	kf_count(member);
 out:
 	raw_spin_unlock_irqrestore(&kf_lock, flags);
 	if (fresh)
@@ -519,8 +524,7 @@ void kf_drop_slow(const void *start, size_t size)
 				link = &entry->next;
 				continue;
 			}
-			smp_store_release(link, entry->next);
-			WRITE_ONCE(kf_live, kf_live - 1);
+			kf_unlink(link);
 			entry->dropped = dropped;
 			dropped = entry;
 		}

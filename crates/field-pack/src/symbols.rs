@@ -1,9 +1,11 @@
 //! The symbols of a linked kernel, by address.
 
-use kcli::Failure;
-use object::{Object, ObjectSymbol, SymbolKind};
+use std::path::Path;
 
-use crate::error::Error;
+use goblin::elf::section_header::SHN_UNDEF;
+use goblin::elf::sym::{STB_LOCAL, STT_FUNC, STT_OBJECT, Sym};
+use kcli::Failure;
+use kelf::ElfFile;
 
 /// A symbol that occupies memory.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,28 +25,25 @@ pub struct Symbols {
 }
 
 impl Symbols {
-    /// Reads the symbols of a linked kernel. `origin` is its name for messages.
+    /// Reads the symbols of the linked kernel `vmlinux`.
     ///
     /// # Errors
-    /// If it is damaged.
-    pub fn read(origin: &str, bytes: &[u8]) -> Result<Symbols, Failure> {
-        let file = object::File::parse(bytes).map_err(|error| {
-            Failure::of(Error::Dwarf { origin: origin.into(), problem: error.to_string() })
-        })?;
-        let mut symbols: Vec<Symbol> = file
-            .symbols()
-            .filter(|symbol| {
-                matches!(symbol.kind(), SymbolKind::Data | SymbolKind::Text) && !symbol.is_undefined()
-            })
-            .filter_map(|symbol| {
-                let name = symbol.name().ok().filter(|name| !name.is_empty())?.to_owned();
-                let size = symbol.size();
-                (size > 0).then_some(Symbol {
-                    address: symbol.address(),
-                    is_local: !symbol.is_global(),
-                    size,
-                    name,
-                })
+    /// If it cannot be read, or is not a linked file.
+    pub fn read(vmlinux: &Path) -> Result<Symbols, Failure> {
+        let (name, bytes) = (vmlinux.display().to_string(), kelf::read_linked(vmlinux).map_err(Failure::of)?);
+        let file = ElfFile::parse_linked(&name, &bytes, "vmlinux, the linked kernel").map_err(Failure::of)?;
+        let all = file.symbols().map_err(Failure::of)?;
+        let has_memory = |symbol: &Sym| {
+            let is_defined = symbol.st_shndx != SHN_UNDEF as usize;
+            matches!(symbol.st_type(), STT_OBJECT | STT_FUNC) && is_defined && symbol.st_size > 0
+        };
+        let named = all.into_iter().filter(|(symbol, name)| has_memory(symbol) && !name.is_empty());
+        let mut symbols: Vec<Symbol> = named
+            .map(|(symbol, name)| Symbol {
+                address: symbol.st_value,
+                is_local: symbol.st_bind() == STB_LOCAL,
+                size: symbol.st_size,
+                name: name.to_owned(),
             })
             .collect();
         symbols.sort_unstable();

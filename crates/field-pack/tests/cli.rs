@@ -6,10 +6,8 @@ use std::process::{Command, Output, Stdio};
 
 use field_pack::document::{Constructor, Fields, Profile, Value};
 use kshrink_tests::process::run;
+use kshrink_tests::{CORE_MEMORY as MEMORY, core};
 use tempfile::TempDir;
-
-/// The offset of the memory in the core: after the ELF header and one program header.
-const MEMORY: usize = 52 + 32;
 
 /// The offset in the core of the slab with objects of 60 bytes, each in a place of 64.
 const SLAB: usize = MEMORY + 0x4000;
@@ -129,27 +127,6 @@ impl Miniature {
         assert!(words.iter().all(|word| errors.contains(word)), "{arguments:?}: {words:?} in {errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
-}
-
-/// Returns an ELF core with this memory from the physical address 0 on.
-fn core(memory: &[u8]) -> Vec<u8> {
-    let mut core = b"\x7fELF\x01\x01\x01".to_vec();
-    core.resize(16, 0);
-    for half in [4u16, 3] {
-        core.extend(half.to_le_bytes()); // a core, i386
-    }
-    for word in [1u32, 0, 52, 0, 0] {
-        core.extend(word.to_le_bytes());
-    }
-    for half in [52u16, 32, 1, 0, 0, 0] {
-        core.extend(half.to_le_bytes());
-    }
-    let size = memory.len() as u32;
-    for word in [1, MEMORY as u32, 0, 0, size, size, 0, 0] {
-        core.extend(word.to_le_bytes());
-    }
-    core.extend(memory);
-    core
 }
 
 #[test]

@@ -10,13 +10,11 @@ use std::time::{Duration, Instant};
 use census::document::{Document, Kind, Owner};
 use kshrink_tests::elf::build_id;
 use kshrink_tests::process::run;
+use kshrink_tests::{CORE_MEMORY as MEMORY, core};
 use tempfile::TempDir;
 
 /// Time limit of a run on a damaged core, on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
-
-/// The offset of the memory in the core: after the ELF header and one program header.
-const MEMORY: usize = 52 + 32;
 
 /// A directory with `vmlinux`, and its memory as `core`.
 struct Miniature {
@@ -118,28 +116,6 @@ impl Miniature {
         assert!(words.iter().all(|word| errors.contains(word)), "{arguments:?}: {words:?} in {errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
     }
-}
-
-/// Returns an ELF core with this memory from the physical address 0 on.
-fn core(memory: &[u8]) -> Vec<u8> {
-    let mut core = b"\x7fELF\x01\x01\x01".to_vec();
-    core.resize(16, 0);
-    for half in [4u16, 3] {
-        core.extend(half.to_le_bytes()); // a core, i386
-    }
-    for word in [1u32, 0, 52, 0, 0] {
-        core.extend(word.to_le_bytes());
-    }
-    for half in [52u16, 32, 1, 0, 0, 0] {
-        core.extend(half.to_le_bytes());
-    }
-    let size = memory.len() as u32;
-    for word in [1, MEMORY as u32, 0, 0, size, size, 0, 0] {
-        core.extend(word.to_le_bytes());
-    }
-    assert_eq!(core.len(), MEMORY);
-    core.extend(memory);
-    core
 }
 
 #[test]

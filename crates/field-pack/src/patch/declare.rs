@@ -24,8 +24,8 @@ pub struct Declaration<'a> {
 }
 
 impl Declaration<'_> {
-    /// Returns the order of the members. If a member of the plan stays as it is, the members with the largest alignment
-    /// come first, so that it causes no hole.
+    /// Returns the order of the members. A member of the plan that keeps its old form could cause a hole; the members with
+    /// the largest alignment then come first.
     fn order(&self) -> Vec<String> {
         if !self.is_ordered {
             return Vec::new();

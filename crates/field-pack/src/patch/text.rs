@@ -48,38 +48,27 @@ impl SourceFile {
 
     /// Returns the closing bracket that matches an opening one.
     pub fn closing(&self, open: usize) -> Option<usize> {
-        let mut depth = 0;
-        for number in open..self.tokens.len() {
-            match self.word(number) {
-                "(" | "[" | "{" => depth += 1,
-                ")" | "]" | "}" => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Some(number);
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
+        self.matching(open..self.tokens.len(), ["(", "[", "{"], [")", "]", "}"])
     }
 
     /// Returns the opening bracket that matches a closing one.
     pub fn opening(&self, close: usize) -> Option<usize> {
+        self.matching((0..=close).rev(), [")", "]", "}"], ["(", "[", "{"])
+    }
+
+    /// Returns the first token that ends as many brackets as began before it.
+    fn matching(
+        &self,
+        tokens: impl IntoIterator<Item = usize>,
+        starts: [&str; 3],
+        ends: [&str; 3],
+    ) -> Option<usize> {
         let mut depth = 0;
-        for number in (0..=close).rev() {
-            match self.word(number) {
-                ")" | "]" | "}" => depth += 1,
-                "(" | "[" | "{" => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Some(number);
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
+        tokens.into_iter().find(|&number| {
+            let word = self.word(number);
+            depth += i32::from(starts.contains(&word)) - i32::from(ends.contains(&word));
+            ends.contains(&word) && depth == 0
+        })
     }
 
     /// Returns the first token of the expression before `->` or `.`: names, calls, indices and members.

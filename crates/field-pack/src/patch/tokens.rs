@@ -1,6 +1,6 @@
 //! The tokens of a C file, with their places.
 //!
-//! Edits are insertions and replacements in the text, so that everything else in a file stays as it was written.
+//! Edits insert and replace parts of the text. The rest of a file does not change.
 
 use memchr::memmem;
 

@@ -91,9 +91,7 @@ pub fn profile(
         ));
     }
     let name = vmlinux.display().to_string();
-    let bytes = kelf::read_linked(vmlinux).map_err(Failure::of)?;
-    kelf::linked_machine(&name, &bytes, "vmlinux, the linked kernel").map_err(Failure::of)?;
-    let symbols = Symbols::read(&name, &bytes)?;
+    let symbols = Symbols::read(vmlinux)?;
     progress.message("searching the kernel's source");
     let mut profiler =
         Profiler { sources: Sources::find(vmlinux)?, selection, symbols, types: BTreeMap::new() };

@@ -131,8 +131,8 @@ fn make(fields: &Fields, source: &Path, facts: &Facts) -> Result<Patch, String> 
         .map_err(|failure| failure.message().to_owned())
 }
 
-/// The facts without the uses for which the tool excludes members: the ones that are no reads or writes, and the ones at
-/// places with several forms, in macros.
+/// The facts without the uses that exclude members: other uses than reads and writes, and uses in macros at places with
+/// several forms.
 fn without_reasons(facts: &Facts) -> Facts {
     let mut blind = facts.clone();
     blind.uses.retain(|found| {
