@@ -11,7 +11,13 @@ use crate::{Branch, BranchKind, Flow, Insn, Predicates};
 /// Decodes one instruction.
 pub(super) fn instruction(bits: u32, bytes: &[u8], address: u64) -> Option<Instruction> {
     let instruction = Decoder::with_ip(bits, bytes, address, DecoderOptions::NONE).decode();
-    (!instruction.is_invalid()).then_some(instruction)
+    is_known(&instruction).then_some(instruction)
+}
+
+/// Whether every processor executes the instruction in the same way. `pause` with a REX prefix that extends the
+/// register is `xchg %r8,%rax` on some.
+fn is_known(instruction: &Instruction) -> bool {
+    !instruction.is_invalid() && (instruction.mnemonic() != Mnemonic::Pause || instruction.len() == 2)
 }
 
 /// One decoded instruction with the offsets of its constants.
@@ -32,7 +38,7 @@ impl Decoded {
     /// Decodes the next instruction.
     pub(super) fn next(decoder: &mut Decoder) -> Option<Decoded> {
         let instruction = decoder.decode();
-        if instruction.is_invalid() {
+        if !is_known(&instruction) {
             return None;
         }
         // Most instructions have neither displacement nor immediate, and finding their offsets takes time.

@@ -391,7 +391,9 @@ impl Model<'_> {
             let registers = written.filter_map(|used| general(used.register())).filter(exists);
             self.out.extend(registers.map(Effect::Clobber));
         });
-        if self.instruction.rflags_modified() != 0 {
+        // A rotation through the carry by a whole turn changes flags on some processors.
+        let rotates = matches!(self.instruction.mnemonic(), Mnemonic::Rcl | Mnemonic::Rcr);
+        if rotates || self.instruction.rflags_modified() != 0 {
             self.out.push(Effect::ClobberFlags);
         }
     }

@@ -122,6 +122,14 @@ fn arithmetic() {
     assert!(model(32, b"\x6b\xc1\x03").contains(&Effect::Clobber(EAX)));
 }
 
+/// Processors do not agree about the flags after a whole turn: nine bits, for a byte with its carry.
+#[test]
+fn rotations_through_the_carry_change_flags() {
+    for count in [1, 9, 18] {
+        assert_eq!(model(64, &[0xc0, 0xda, count]).last(), Some(&Effect::ClobberFlags));
+    }
+}
+
 #[test]
 fn transfers() {
     // jmp *0x1000(,%eax,4)
