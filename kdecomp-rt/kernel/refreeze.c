@@ -62,6 +62,8 @@ int kshrink_refreeze(unsigned long first, unsigned long behind)
 {
 	if (kshrink_mode == REFUSE)
 		return -EPERM;
+	if (!kshrink_is_frozen(first) || !kshrink_is_frozen(behind - 1))
+		return -EINVAL;
 	/* The memory of some pages is freed with the init data. */
 	if (system_state < SYSTEM_RUNNING)
 		return -EBUSY;

@@ -259,8 +259,8 @@ void kshrink_settle(void);
 
 /*
  * Unmaps the thawed pages from `first` up to `behind`, and frees their memory; they thaw again when accessed. May
- * sleep. Returns 0, -EPERM if thawing is refused, -EBUSY while the kernel boots, or -EOPNOTSUPP if thawed code is never
- * freed.
+ * sleep. Returns 0, -EPERM if thawing is refused, -EINVAL if the pages are not all frozen ones, -EBUSY while the kernel
+ * boots, or -EOPNOTSUPP if thawed code is never freed.
  */
 int kshrink_refreeze(unsigned long first, unsigned long behind);
 

@@ -94,6 +94,10 @@ pub const STOPS: &[Stop] = &[
         why: "the kernel's own handlers run after those of the runtime; the first is pinned alone, above",
     },
     Stop {
+        function: "ret_from_fork|schedule_tail|syscall_exit_to_user_mode",
+        why: "the unwinder compares addresses with the text where a new task begins, and calls none of it",
+    },
+    Stop {
         function: "insn_decode|insn_init|insn_get_length|insn_get_addr_ref|insn_get_modrm|insn_get_opcode|send_sigio|kill_fasync",
         why: "it handles an access to user memory, or a signal to a task; before anything can thaw there is no task",
     },
