@@ -14,6 +14,8 @@ pub const MARKS: &[Mark] = &[
     needed(Thaw, Alone, Function("exc_page_fault")),
     // Thawing works from `start_kernel` on; the runtime starts just before it.
     perhaps(Early, UpTo("start_kernel"), Function("__wrap_start_kernel")),
+    // An instruction that may fault: a model-specific register that the processor may lack (microcode).
+    perhaps(Early, Calls, Function("fixup_exception")),
     perhaps(Early, Alone, Object("arch/x86/kernel/early_printk.o")),
     perhaps(Early, Alone, Object("drivers/tty/serial/8250/8250_early.o")),
     // Code of these sections does not freeze itself. The data that it reads must be present as well.
