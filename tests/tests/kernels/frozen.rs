@@ -220,8 +220,8 @@ fn on_two_processors(name: &str, kernel: &str, mechanism: &str) {
         test.complains(&scenario, &frozen.kernel, &[]);
         let console = test.console(&frozen.kernel);
         let console = if mechanism == "stub" { with_names(&console, &frozen) } else { console };
-        // The frozen part of a function has a name of its own.
-        crashes(&console.replace(".frozen+", "+"), kernel.is_64());
+        // Frozen and rarely executed parts of functions have names of their own.
+        crashes(&console.replace(".frozen+", "+").replace(".cold+", "+"), kernel.is_64());
     });
 }
 

@@ -218,7 +218,8 @@ impl Compressed {
         let (of, name, of_value) = (&self.of, &self.name, &self.type_text());
         let space = if of_value.ends_with('*') { "" } else { " " };
         (
-            format!("static inline {of_value}{space}{}(const struct {of} *{of})", getter(of, name)),
+            // The compiler leaves a read out if nothing depends on it, such as `inode->i_flags & 0`.
+            format!("static inline __pure {of_value}{space}{}(const struct {of} *{of})", getter(of, name)),
             format!(
                 "static inline {of_value}{space}{}(struct {of} *{of}, {of_value}{space}value)",
                 setter(of, name)
@@ -323,6 +324,7 @@ static inline {of_value}{space}{accessor}(struct {of} *{of}, {of_value}{space}ma
             _ => {}
         }
         let (object, body) = match helper {
+            Helper::Once => ("const ", format!("\tbarrier();\n\treturn {getter}({of});\n")),
             Helper::Acquire => (
                 "const ",
                 format!("\t{of_value}{space}value = {getter}({of});\n\n\tsmp_mb();\n\treturn value;\n"),
@@ -332,8 +334,10 @@ static inline {of_value}{space}{accessor}(struct {of} *{of}, {of_value}{space}ma
             }
             _ => ("", format!("\tsmp_mb();\n\treturn {setter}({of}, value);\n")),
         };
-        let value =
-            if helper == Helper::Acquire { String::new() } else { format!(", {of_value}{space}value") };
+        let value = match helper {
+            Helper::Once | Helper::Acquire => String::new(),
+            _ => format!(", {of_value}{space}value"),
+        };
         format!(
             "\nstatic inline {of_value}{space}{accessor}({object}struct {of} *{of}{value})\n{{\n{body}}}\n"
         )

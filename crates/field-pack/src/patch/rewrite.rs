@@ -33,6 +33,8 @@ pub struct Rewritten {
 pub enum Helper {
     /// Changes the value by an operator of C.
     Operator(&'static str),
+    /// Reads the value at this place, and once: `READ_ONCE`.
+    Once,
     /// Reads the value before later accesses.
     Acquire,
     /// Writes the value after earlier accesses.
@@ -64,6 +66,7 @@ impl Helper {
             Helper::Operator(operator) => {
                 OPERATORS.iter().find(|(found, _)| *found == operator).map_or("", |(_, word)| *word)
             }
+            Helper::Once => "once",
             Helper::Acquire => "acquire",
             Helper::Release => "release",
             Helper::Exchange => "exchange",
@@ -210,7 +213,9 @@ impl Rewrite<'_> {
         let writes = has(Form::Store) || has(Form::Compound) || has(Form::Step);
         if has(Form::Address) {
             if call(start, "READ_ONCE") && after == ")" && !writes {
-                return Ok(self.read(self.getter(), start - 2, start, member, member + 1));
+                let once = self.accessor(Helper::Once);
+                let access = self.read(once, start - 2, start, member, member + 1);
+                return Ok(Access { helper: Some(Helper::Once), ..access });
             }
             if call(start, "WRITE_ONCE") && after == "," && !writes {
                 let close = file.closing(start - 1).ok_or("a bracket has no end")?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kcli::Failure;
+use serde::{Deserialize, Serialize};
 
 use crate::document::{Fields, TypePlan};
 use crate::scan::{Facts, Unit, Wanted, scan, select, units};
@@ -33,28 +34,46 @@ pub fn source(source: &Path, builds: &[PathBuf]) -> Result<PathBuf, Failure> {
     Ok(source)
 }
 
-/// Returns the uses of all members of the plan's structures, from a file that an earlier call wrote, if it exists.
+/// The document that `--uses` names.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    builds: Vec<PathBuf>,
+    wanted: Vec<Wanted>,
+    facts: Facts,
+}
+
+/// Returns the uses of all members of the plan's structures. The file `kept` may have them from an earlier call; if it
+/// lacks a member or a build, it is made again.
 ///
 /// # Errors
-/// If the builds cannot be read or parsed.
+/// If the builds cannot be read or parsed, or the file is not such a document.
 pub fn facts(
     fields: &Fields,
     source: &Path,
     builds: &[PathBuf],
     kept: Option<&Path>,
 ) -> Result<Facts, Failure> {
-    if let Some(kept) = kept
-        && kept.exists()
-    {
-        return Ok(serde_json::from_slice(&fs::read(kept)?)?);
+    let builds = builds.iter().map(fs::canonicalize).collect::<Result<Vec<_>, _>>()?;
+    let mut wanted = wanted(fields);
+    if let Some(path) = kept.filter(|path| path.exists()) {
+        let kept: Kept = serde_json::from_slice(&fs::read(path)?).map_err(|error| {
+            Failure::bad_input(format!("{}: {error}; expected a file that --uses wrote", path.display()))
+        })?;
+        if kept.builds == builds && wanted.iter().all(|wanted| kept.wanted.iter().any(|had| had.has(wanted))) {
+            return Ok(kept.facts);
+        }
+        // The next plan may have the earlier members again.
+        wanted.extend(kept.wanted);
     }
-    let mut all = Vec::new();
-    for build in builds {
-        all.extend(selected(fields, build)?);
+    let mut files = Vec::new();
+    for build in &builds {
+        files.extend(select(units(build)?, &wanted));
     }
-    let facts = scan(source, &wanted(fields), all)?;
-    if let Some(kept) = kept {
-        fs::write(kept, serde_json::to_vec(&facts)?)?;
+    let facts = scan(source, &wanted, files)?;
+    if let Some(path) = kept {
+        let document = Kept { builds, wanted, facts };
+        fs::write(path, serde_json::to_vec(&document)?)?;
+        return Ok(document.facts);
     }
     Ok(facts)
 }

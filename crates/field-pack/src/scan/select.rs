@@ -31,12 +31,19 @@ pub struct Unit {
 }
 
 /// A structure and the members whose uses are wanted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
     /// The structure.
     pub of: String,
     /// The members.
     pub members: Vec<String>,
+}
+
+impl Wanted {
+    /// Whether it has the structure and all members of another.
+    pub fn has(&self, other: &Wanted) -> bool {
+        self.of == other.of && other.members.iter().all(|member| self.members.contains(member))
+    }
 }
 
 /// Returns the C files that a build compiled, from the commands that it recorded.

@@ -169,7 +169,7 @@ impl<'a> Visitor<'a> {
             }
         }
         // Other structures matter if a macro uses their members and those of the structures.
-        if is_wanted || found.is_hidden {
+        if is_wanted || found.is_hidden || found.in_macro {
             self.uses.insert(found);
         }
     }

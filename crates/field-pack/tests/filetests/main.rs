@@ -132,16 +132,16 @@ fn make(fields: &Fields, source: &Path, facts: &Facts) -> Result<Patch, String> 
 }
 
 /// The facts without the uses that exclude members: other uses than reads and writes, and uses in macros at places with
-/// several forms.
+/// several forms or structures.
 fn without_reasons(facts: &Facts) -> Facts {
     let mut blind = facts.clone();
     blind.uses.retain(|found| {
-        let forms =
+        let there =
             facts.uses.iter().filter(|other| (&other.file, other.offset) == (&found.file, found.offset));
-        let mut forms = forms.map(|other| other.form).filter(|form| *form != Form::Type);
+        let mut there = there.filter(|other| other.form != Form::Type);
         !found.is_hidden
             && matches!(found.form, Form::Read | Form::Type | Form::Store | Form::Compound | Form::Step)
-            && forms.all(|form| form == found.form)
+            && there.all(|other| other.form == found.form && other.of == found.of)
     });
     blind
 }

@@ -30,6 +30,8 @@ typedef int64_t s64;
 #define __always_inline inline __attribute__((always_inline))
 #define BUILD_BUG_ON(x) _Static_assert(1, "checked by the kernel's build")
 
+#define barrier() __asm__ __volatile__("" ::: "memory")
+#define __pure __attribute__((pure))
 #define READ_ONCE(x) __atomic_load_n(&(x), __ATOMIC_RELAXED)
 #define WRITE_ONCE(x, v) __atomic_store_n(&(x), (v), __ATOMIC_RELAXED)
 #define smp_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
