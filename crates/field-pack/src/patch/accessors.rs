@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::rewrite::{Helper, getter, setter};
+use super::helper::{Helper, getter, setter};
 use super::structure::Type;
 use crate::document::{Place, Scheme, Value};
 use crate::scan::MemberKind;
@@ -69,7 +69,7 @@ impl Compressed {
     }
 
     /// Returns its type in C.
-    fn type_text(&self) -> String {
+    pub(super) fn type_text(&self) -> String {
         match &self.of_value {
             Type::Name(name) => name.clone(),
             Type::Function(..) => format!("kf_{}_{}_t", self.of, self.name),
@@ -77,22 +77,22 @@ impl Compressed {
     }
 
     /// Whether it has a code of its own.
-    fn is_first(&self) -> bool {
+    pub(super) fn is_first(&self) -> bool {
         self.name == self.field
     }
 
     /// Returns the name of its `struct kf_member`.
-    fn member(&self) -> String {
+    pub(super) fn member(&self) -> String {
         format!("kf_member_{}_{}", self.of, self.field)
     }
 
     /// Returns the name of its table.
-    fn table(&self) -> String {
+    pub(super) fn table(&self) -> String {
         format!("kf_table_{}_{}", self.of, self.field)
     }
 
     /// Returns the values of its table that are known, and the number of values that it has room for, with the value 0.
-    fn values(&self) -> (Vec<i128>, u64) {
+    pub(super) fn values(&self) -> (Vec<i128>, u64) {
         match &self.scheme {
             Scheme::Table { values, slots, .. } => {
                 let numbers: Vec<i128> = values
@@ -114,7 +114,7 @@ impl Compressed {
     }
 
     /// Returns the number of codes in C: the first code that is not used.
-    fn codes(&self, ones: &str) -> String {
+    pub(super) fn codes(&self, ones: &str) -> String {
         match (&self.scheme, self.limit) {
             (Scheme::Own { .. }, None) => "2".to_owned(),
             (Scheme::Narrow { .. } | Scheme::Prefix { .. } | Scheme::Own { .. }, Some(limit)) => {
@@ -125,7 +125,7 @@ impl Compressed {
     }
 
     /// Whether its table never changes.
-    fn is_constant(&self) -> bool {
+    pub(super) fn is_constant(&self) -> bool {
         let (known, room) = self.values();
         known.len() as u64 + 1 >= room
     }
@@ -260,89 +260,6 @@ impl Compressed {
         ) + &self.helpers.iter().map(|helper| self.helper(*helper)).collect::<String>()
     }
 
-    /// Returns an accessor besides those that read and write.
-    fn helper(&self, helper: Helper) -> String {
-        let (of, name, of_value) = (&self.of, &self.name, &self.type_text());
-        let space = if of_value.ends_with('*') { "" } else { " " };
-        let (getter, setter, accessor) = (getter(of, name), setter(of, name), helper.accessor(of, name));
-        let field = &self.field;
-        match helper {
-            Helper::NoFault if matches!(self.scheme, Scheme::Absent { .. }) => {
-                return format!(
-                    "\n#define {accessor}(value, object) ({{ (value) = {getter}(object); 0L; }})\n"
-                );
-            }
-            Helper::NoFault => {
-                return format!(
-                    "
-#define {accessor}(value, object)				\\
-({{								\\
-	typeof((object)->kf_{field}) kf_code;			\\
-	long kf_error = get_kernel_nofault(kf_code, &(object)->kf_{field}); \\
-								\\
-	if (!kf_error)						\\
-		(value) = {getter}(object);			\\
-	kf_error;						\\
-}})
-"
-                );
-            }
-            Helper::Exchange => {
-                let number = self.to_number();
-                let exchange = format!(
-                    "kf_exchange(&{of}->kf_{field}, &{}, {}, {number})",
-                    self.member(),
-                    number.replace("value", "old")
-                );
-                let found = self.of_number(&exchange);
-                return format!(
-                    "\nstatic inline {of_value}{space}{accessor}(struct {of} *{of}, {of_value}{space}old, \
-                     {of_value}{space}value)\n{{\n\treturn {found};\n}}\n"
-                );
-            }
-            Helper::MaskBits => {
-                let number = |name: &str| self.to_number().replace("value", name);
-                return format!(
-                    "
-static inline {of_value}{space}{accessor}(struct {of} *{of}, {of_value}{space}mask, {of_value}{space}bits)
-{{
-	{of_value}{space}old, value;
-
-	do {{
-		old = {getter}({of});
-		value = (old & ~mask) | bits;
-	}} while (kf_exchange(&{of}->kf_{field}, &{}, {}, {}) != {});
-	return old;
-}}
-",
-                    self.member(),
-                    number("old"),
-                    number("value"),
-                    number("old")
-                );
-            }
-            _ => {}
-        }
-        let (object, body) = match helper {
-            Helper::Once => ("const ", format!("\tbarrier();\n\treturn {getter}({of});\n")),
-            Helper::Acquire => (
-                "const ",
-                format!("\t{of_value}{space}value = {getter}({of});\n\n\tsmp_mb();\n\treturn value;\n"),
-            ),
-            Helper::Operator(operator) => {
-                ("", format!("\treturn {setter}({of}, {getter}({of}) {operator} value);\n"))
-            }
-            _ => ("", format!("\tsmp_mb();\n\treturn {setter}({of}, value);\n")),
-        };
-        let value = match helper {
-            Helper::Once | Helper::Acquire => String::new(),
-            _ => format!(", {of_value}{space}value"),
-        };
-        format!(
-            "\nstatic inline {of_value}{space}{accessor}({object}struct {of} *{of}{value})\n{{\n{body}}}\n"
-        )
-    }
-
     /// Returns the accessors of a member that is not stored.
     fn absent(&self) -> String {
         let (of, name, of_value) = (&self.of, &self.name, &self.type_text());
@@ -389,7 +306,7 @@ static __always_inline {of_value}{space}{setter}(struct {of} *{of}, {of_value}{s
     }
 
     /// Returns the expression of the member's type for a number.
-    fn of_number(&self, number: &str) -> String {
+    pub(super) fn of_number(&self, number: &str) -> String {
         let of_value = &self.type_text();
         let is_simple =
             number.chars().all(|part| part.is_ascii_alphanumeric() || "_[]()&->, ".contains(part))
@@ -404,7 +321,7 @@ static __always_inline {of_value}{space}{setter}(struct {of} *{of}, {of_value}{s
     }
 
     /// Returns the expression for the number of the variable `value`, with its sign extended.
-    fn to_number(&self) -> String {
+    pub(super) fn to_number(&self) -> String {
         match &self.kind {
             MemberKind::Pointer => "(unsigned long)value".to_owned(),
             MemberKind::Wrapper(inner) => format!("value.{inner}"),
@@ -416,79 +333,6 @@ static __always_inline {of_value}{space}{setter}(struct {of} *{of}, {of_value}{s
     /// Returns the type of its size without a sign.
     fn unsigned(&self) -> &'static str {
         if self.bytes == 8 { "u64" } else { "u32" }
-    }
-
-    /// Returns the definition of its `struct kf_member` and table.
-    pub fn definition(&self) -> String {
-        if matches!(self.scheme, Scheme::Absent { .. }) || !self.is_first() {
-            return String::new();
-        }
-        let (known, room) = self.values();
-        let mut text = String::new();
-        let table = self.table();
-        if room > 0 {
-            let constant = if self.is_constant() { "const " } else { "" };
-            let values: String =
-                known.iter().take(room as usize - 1).map(|value| format!(", {value:#x}UL")).collect();
-            let values = if known.is_empty() { String::new() } else { format!(" = {{ 0{values} }}") };
-            let _ = writeln!(text, "{constant}unsigned long {table}[{room}]{values};");
-        }
-        let (scheme, bits, shift, base) = match &self.scheme {
-            Scheme::Narrow { signed: true, .. } => ("KF_NARROW_SIGNED", 0, 0, 0),
-            Scheme::Prefix { base, shift, .. } => ("KF_PREFIX", 0, *shift, *base),
-            Scheme::Table { .. } => ("KF_TABLE", 0, 0, 0),
-            Scheme::PageTable { bits, shift, .. } => ("KF_PAGES", *bits, *shift, 0),
-            _ => ("KF_NARROW", 0, 0, 0),
-        };
-        let _ = write!(
-            text,
-            "struct kf_member {} = {{\n\t.name = \"{}.{}\",\n\t.scheme = {scheme},\n\t.width = {},\n",
-            self.member(),
-            self.of,
-            self.name,
-            self.scheme.width()
-        );
-        for (field, value) in [("bits", u64::from(bits)), ("shift", shift.into())] {
-            if value != 0 {
-                let _ = writeln!(text, "\t.{field} = {value},");
-            }
-        }
-        let ones = format!("U{}_MAX", 8 * self.scheme.width());
-        let _ = writeln!(text, "\t.codes = {},", self.codes(&ones));
-        if base != 0 {
-            let _ = writeln!(text, "\t.base = {base:#x}ULL,");
-        }
-        if room > 0 {
-            let cast = if self.is_constant() { "(unsigned long *)" } else { "" };
-            let _ = write!(
-                text,
-                "\t.known = {},\n\t.size = {room},\n\t.table = {cast}{table},\n",
-                (known.len() as u64 + 1).min(room)
-            );
-        }
-        text + "};\n\n"
-    }
-
-    /// Returns its line in the list of all members.
-    pub fn reference(&self) -> String {
-        match matches!(self.scheme, Scheme::Absent { .. }) || !self.is_first() {
-            true => String::new(),
-            false => format!("\t&{},\n", self.member()),
-        }
-    }
-
-    /// Returns the declaration of its `struct kf_member` and table, for the file that defines them.
-    pub fn declaration(&self) -> String {
-        let mut text = String::new();
-        if matches!(self.scheme, Scheme::Absent { .. }) || !self.is_first() {
-            return text;
-        }
-        let _ = writeln!(text, "extern struct kf_member {};", self.member());
-        if self.values().1 > 0 {
-            let constant = if self.is_constant() { "const " } else { "" };
-            let _ = writeln!(text, "extern {constant}unsigned long {}[];", self.table());
-        }
-        text
     }
 }
 

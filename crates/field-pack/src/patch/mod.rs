@@ -10,8 +10,10 @@
 
 mod accessors;
 mod declare;
+mod definitions;
 mod edit;
 mod exclude;
+mod helper;
 mod macros;
 mod make;
 mod print;

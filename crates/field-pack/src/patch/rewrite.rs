@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use super::edit::Edit;
+use super::helper::{Helper, getter, setter};
 use super::text::{SourceFile, Tree};
 use crate::scan::{Form, Use};
 
@@ -28,25 +29,6 @@ pub struct Rewritten {
     pub stored: FxHashMap<Name, Vec<(String, String)>>,
 }
 
-/// An accessor besides those that read and write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Helper {
-    /// Changes the value by an operator of C.
-    Operator(&'static str),
-    /// Reads the value at this place, and once: `READ_ONCE`.
-    Once,
-    /// Reads the value before later accesses.
-    Acquire,
-    /// Writes the value after earlier accesses.
-    Release,
-    /// Replaces the value if it is the expected one, atomically.
-    Exchange,
-    /// Replaces some bits of the value atomically.
-    MaskBits,
-    /// Reads the value of an object that may not be mapped.
-    NoFault,
-}
-
 /// Functions and macros whose first argument is the address of a member, with the accessors for them.
 const BY_ADDRESS: [(&str, Helper); 4] = [
     ("smp_load_acquire", Helper::Acquire),
@@ -54,32 +36,6 @@ const BY_ADDRESS: [(&str, Helper); 4] = [
     ("cmpxchg", Helper::Exchange),
     ("set_mask_bits", Helper::MaskBits),
 ];
-
-/// The operators that change a member, with the words for them in the names of accessors.
-const OPERATORS: [(&str, &str); 6] =
-    [("|", "or"), ("&", "and"), ("^", "xor"), ("+", "add"), ("-", "sub"), ("<<", "shift")];
-
-impl Helper {
-    /// Returns the word for it in the name of an accessor.
-    pub fn word(self) -> &'static str {
-        match self {
-            Helper::Operator(operator) => {
-                OPERATORS.iter().find(|(found, _)| *found == operator).map_or("", |(_, word)| *word)
-            }
-            Helper::Once => "once",
-            Helper::Acquire => "acquire",
-            Helper::Release => "release",
-            Helper::Exchange => "exchange",
-            Helper::MaskBits => "set_mask_bits",
-            Helper::NoFault => "nofault",
-        }
-    }
-
-    /// Returns the name of the accessor.
-    pub fn accessor(self, of: &str, member: &str) -> String {
-        format!("kf_{}_{of}_{member}", self.word())
-    }
-}
 
 /// All uses of one name in a file.
 struct Site<'a> {
@@ -376,7 +332,7 @@ impl Rewrite<'_> {
     /// Replaces `a->m |= value`.
     fn compound(&self, start: usize, member: usize, end: usize) -> Result<Access, &'static str> {
         let operator = self.file.word(member + 1).trim_end_matches('=');
-        let helper = helper(operator)?;
+        let helper = Helper::of_operator(operator)?;
         let access = self.write(self.accessor(helper), start, start, member, (member + 2, end), false)?;
         let stored = access.stored.map(|value| format!("{operator}= {value}"));
         Ok(Access { stored, helper: Some(helper), ..access })
@@ -396,7 +352,7 @@ impl Rewrite<'_> {
             }
             _ => return Err("its old value is used when it is incremented"),
         };
-        let helper = helper(&operator[..1])?;
+        let helper = Helper::of_operator(&operator[..1])?;
         let (from, to, prefix) = self.brackets(start, member);
         let edits = vec![
             Edit::new(file.tokens[first].start, from, format!("{}({prefix}", self.accessor(helper))),
@@ -438,20 +394,4 @@ struct Access {
     edits: Vec<Edit>,
     stored: Option<String>,
     helper: Option<Helper>,
-}
-
-/// Returns the accessor for an operator. Operators whose result depends on more than the low bits have none.
-fn helper(operator: &str) -> Result<Helper, &'static str> {
-    let found = OPERATORS.iter().find(|(found, _)| *found == operator);
-    found.map(|(operator, _)| Helper::Operator(operator)).ok_or("an operator without an accessor changes it")
-}
-
-/// Returns the name of the function that reads a member.
-pub fn getter(of: &str, member: &str) -> String {
-    format!("kf_{of}_{member}")
-}
-
-/// Returns the name of the function that writes a member.
-pub fn setter(of: &str, member: &str) -> String {
-    format!("kf_set_{of}_{member}")
 }

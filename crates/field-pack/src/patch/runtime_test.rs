@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use super::accessors::Compressed;
-use super::rewrite::Helper;
+use super::helper::Helper;
 use super::runtime::{HEADER, TABLE, members};
 use super::structure::Type;
 use crate::document::{Scheme, Value};

@@ -59,7 +59,8 @@ pub fn facts(
         let kept: Kept = serde_json::from_slice(&fs::read(path)?).map_err(|error| {
             Failure::bad_input(format!("{}: {error}; expected a file that --uses wrote", path.display()))
         })?;
-        if kept.builds == builds && wanted.iter().all(|wanted| kept.wanted.iter().any(|had| had.has(wanted))) {
+        if kept.builds == builds && wanted.iter().all(|wanted| kept.wanted.iter().any(|had| had.has(wanted)))
+        {
             return Ok(kept.facts);
         }
         // The next plan may have the earlier members again.

@@ -7,6 +7,7 @@
 mod command;
 mod facts;
 mod form;
+mod record;
 mod select;
 mod visit;
 
