@@ -117,9 +117,10 @@ Examples:
     Check {
         #[command(flatten)]
         source: SourceArguments,
-        /// Keep the build of the patched kernel in this directory, which must not exist, and its source beside it
+        /// Keep the build of the patched kernel in this directory, which must not exist, and its source beside it; one for
+        /// each --build
         #[arg(long, value_name = "DIR")]
-        keep: Option<PathBuf>,
+        keep: Vec<PathBuf>,
     },
     /// Parse files for the other commands
     #[command(hide = true)]

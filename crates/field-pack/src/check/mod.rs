@@ -17,7 +17,8 @@ use crate::patch::{Name, Options, Patch, patch, selected};
 use crate::scan::Facts;
 use messages::{Message, members};
 
-/// Makes the patch for a plan, and takes members back until all builds succeed. `keep` gets the last build.
+/// Makes the patch for a plan, and takes members back until all builds succeed. `keep` has no directories, or a new one
+/// for each build.
 ///
 /// # Errors
 /// Bad input as [`patch`]; a failed job if a kernel does not build, and no member is the reason.
@@ -27,104 +28,131 @@ pub fn check(
     facts: &Facts,
     options: &Options,
     builds: &[PathBuf],
-    keep: Option<&Path>,
+    keep: &[PathBuf],
 ) -> Result<Patch, Failure> {
-    if let Some(keep) = keep
-        && fs::symlink_metadata(keep).is_ok()
-    {
+    if let Some(found) = keep.iter().find(|keep| fs::symlink_metadata(keep).is_ok()) {
         return Err(Failure::bad_input(format!(
             "{}: exists; expected the name of a new directory",
-            keep.display()
+            found.display()
         )));
     }
-    if keep.is_some() && builds.len() > 1 {
-        return Err(Failure::bad_input(
-            "--keep: keeps one build, but there are several --build; name one of them",
-        ));
+    if !keep.is_empty() && keep.len() != builds.len() {
+        return Err(Failure::bad_input(format!(
+            "--keep names {} directories; expected one for each of the {} --build",
+            keep.len(),
+            builds.len()
+        )));
+    }
+    let find =
+        |build: &PathBuf| KernelBuild::find(&fs::canonicalize(build)?.join("vmlinux")).map_err(Failure::of);
+    let kernels = builds.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    // Beside the build, where there is room for another one; a kept build is moved to its place.
+    let parent = |at: usize| match keep.get(at) {
+        Some(keep) => existing_ancestor(keep),
+        None => Ok(std::env::temp_dir()),
+    };
+    for (kernel, keep) in kernels.iter().zip(keep) {
+        check_output(kernel, keep)?;
     }
     let mut excluded: BTreeMap<Name, String> = BTreeMap::new();
     let progress = Progress::spinner("building");
     let mut made = patch(fields, source, facts, options, &mut excluded)?;
-    for build in builds {
-        let kernel = KernelBuild::find(&fs::canonicalize(build)?.join("vmlinux")).map_err(Failure::of)?;
-        // Beside the build, where there is room for another one; a kept build is moved to its place.
-        let parent = match keep {
-            Some(keep) => existing_ancestor(keep)?,
-            None => std::env::temp_dir(),
-        };
-        if let Some(keep) = keep {
-            check_output(&kernel, keep)?;
+    let mut attempts = Vec::new();
+    for (at, (kernel, build)) in kernels.iter().zip(builds).enumerate() {
+        let objects = selected(fields, build)?.into_iter().map(|unit| unit.object).collect();
+        attempts.push(Attempt::new(kernel, objects, source, &parent(at)?)?);
+    }
+    // A member that one build takes back changes the patch for all.
+    let (mut at, mut complete) = (0, 0);
+    while complete < attempts.len() {
+        let failed = attempts[at].build(&made, source, &progress)?;
+        if failed.is_empty() {
+            complete += 1;
+            at = (at + 1) % attempts.len();
+            continue;
         }
-        let mut patched = PatchedSource::new(source, &parent)?;
-        let objects: Vec<String> = selected(fields, build)?.into_iter().map(|unit| unit.object).collect();
-        let copy = BuildCopy::make(&kernel, &parent, Content::Everything)?;
-        copy.redirect(patched.dir())?;
-        let make = Make::new(&kernel, &[], copy)?;
-        loop {
-            patched.write(&made)?;
-            let failed = build_once(&make, &objects, &progress, &made, source, &patched)?;
-            if failed.is_empty() {
-                break;
-            }
-            for (name, reason) in failed {
-                progress.note(format!("{}.{} stays: {reason}", name.0, name.1));
-                excluded.insert(name, reason);
-            }
-            made = patch(fields, source, facts, options, &mut excluded)?;
+        complete = 0;
+        for (name, reason) in failed {
+            progress.note(format!("{}.{} stays: {reason}", name.0, name.1));
+            excluded.insert(name, reason);
         }
-        if let Some(keep) = keep {
-            make.into_copy().keep(&kernel, &std::path::absolute(keep)?)?;
-            patched.keep(&keep.with_extension("source"))?;
-        }
+        made = patch(fields, source, facts, options, &mut excluded)?;
+    }
+    for ((attempt, kernel), keep) in attempts.into_iter().zip(&kernels).zip(keep) {
+        attempt.make.into_copy().keep(kernel, &std::path::absolute(keep)?)?;
+        attempt.patched.keep(&keep.with_extension("source"))?;
     }
     Ok(made)
 }
 
-/// Builds a kernel: first the files that use members, then everything. Returns members that do not compile.
-fn build_once(
-    make: &Make<'_>,
-    objects: &[String],
-    progress: &Progress,
-    made: &Patch,
-    source: &Path,
-    patched: &PatchedSource,
-) -> Result<BTreeMap<Name, String>, Failure> {
-    let image = make.boot_image()?;
-    let image = image.file_name().and_then(|name| name.to_str()).unwrap_or("vmlinux").to_owned();
-    let some: Vec<&str> = objects.iter().map(String::as_str).collect();
-    for (targets, what) in [(&some[..], "the files that use members"), (&[image.as_str()][..], "the kernel")]
-    {
-        progress.message(format!("building {what}"));
-        let output = make.attempt(targets)?;
-        let text = String::from_utf8_lossy(&output.stderr);
-        let errors = messages::messages(&text, "error");
-        let failed = members(&errors, &made.accessors);
-        if !failed.is_empty() {
-            return Ok(failed);
-        }
-        if !output.status.success() {
-            let shown: Vec<&str> = match errors.first() {
-                Some(error) => error.lines.lines().collect(),
-                None => text.lines().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect(),
-            };
-            return Err(Failure::job(format!(
-                "building {what} failed, and no member is the reason:\n  {}",
-                shown.join("\n  ")
-            )));
-        }
-        let new = new_warnings(make.dir(), source, patched, &messages::messages(&text, "warning"))?;
-        let warned = members(&new, &made.accessors);
-        if !warned.is_empty() {
-            return Ok(warned);
-        }
-        if let Some(warning) = new.first() {
-            return Err(Failure::job(format!(
-                "building {what} warns, and no member is the reason:\n  {}",
-                warning.lines.trim_end()
-            )));
-        }
+/// A build of the patched source.
+struct Attempt<'a> {
+    make: Make<'a>,
+    patched: PatchedSource,
+    /// The objects of the files that use members.
+    objects: Vec<String>,
+}
+
+impl<'a> Attempt<'a> {
+    fn new(
+        kernel: &'a KernelBuild,
+        objects: Vec<String>,
+        source: &Path,
+        parent: &Path,
+    ) -> Result<Attempt<'a>, Failure> {
+        let patched = PatchedSource::new(source, parent)?;
+        let copy = BuildCopy::make(kernel, parent, Content::Everything)?;
+        copy.redirect(patched.dir())?;
+        Ok(Attempt { make: Make::new(kernel, &[], copy)?, patched, objects })
     }
-    Ok(BTreeMap::new())
+
+    /// Builds with a patch: first the files that use members, then everything. Returns members that do not compile.
+    fn build(
+        &mut self,
+        made: &Patch,
+        source: &Path,
+        progress: &Progress,
+    ) -> Result<BTreeMap<Name, String>, Failure> {
+        self.patched.write(made)?;
+        let image = self.make.boot_image()?;
+        let image = image.file_name().and_then(|name| name.to_str()).unwrap_or("vmlinux").to_owned();
+        let some: Vec<&str> = self.objects.iter().map(String::as_str).collect();
+        for (targets, what) in
+            [(&some[..], "the files that use members"), (&[image.as_str()][..], "the kernel")]
+        {
+            progress.message(format!("building {what}"));
+            let output = self.make.attempt(targets)?;
+            let text = String::from_utf8_lossy(&output.stderr);
+            let errors = messages::messages(&text, "error");
+            let failed = members(&errors, &made.accessors);
+            if !failed.is_empty() {
+                return Ok(failed);
+            }
+            if !output.status.success() {
+                let shown: Vec<&str> = match errors.first() {
+                    Some(error) => error.lines.lines().collect(),
+                    None => text.lines().rev().take(8).collect::<Vec<_>>().into_iter().rev().collect(),
+                };
+                return Err(Failure::job(format!(
+                    "building {what} failed, and no member is the reason:\n  {}",
+                    shown.join("\n  ")
+                )));
+            }
+            let warnings = messages::messages(&text, "warning");
+            let new = new_warnings(self.make.dir(), source, &self.patched, &warnings)?;
+            let warned = members(&new, &made.accessors);
+            if !warned.is_empty() {
+                return Ok(warned);
+            }
+            if let Some(warning) = new.first() {
+                return Err(Failure::job(format!(
+                    "building {what} warns, and no member is the reason:\n  {}",
+                    warning.lines.trim_end()
+                )));
+            }
+        }
+        Ok(BTreeMap::new())
+    }
 }
 
 /// Returns the warnings that the source did not cause before.
