@@ -287,7 +287,9 @@ fn survives_stress(name: &str, kernel: &str, mechanism: &str) {
         let kernel = test.kernel(kernel);
         let scenario = if kernel.is_64() { test.stress_on_x86_64() } else { test.stress() };
         let frozen = everything(test, &kernel, mechanism, &WITH_ALL_CALLS);
-        test.passes(&scenario, &frozen.kernel, &[]);
+        // The programs for x86-64 are larger.
+        let memory: &[&str] = if kernel.is_64() { &["--memory", "192"] } else { &[] };
+        test.passes(&scenario, &frozen.kernel, memory);
     });
 }
 
