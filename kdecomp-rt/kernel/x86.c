@@ -36,8 +36,9 @@ KSHRINK_PLACE(VMALLOC_END - SZ_64M, VMALLOC_END, IS_ENABLED(CONFIG_X86_PAE));
 #undef __FIXADDR_TOP
 #endif
 
-/* The first page taken from the room after the kernel. */
+/* The first page taken from the room after the kernel, and the number of pages of memory that were mapped then. */
 static void *first_page __initdata;
+static unsigned long mapped_first __initdata;
 
 /* Room after the kernel for thaws before memblock has any memory; the unused rest is then free. */
 RESERVE_BRK(kshrink, 128 * PAGE_SIZE);
@@ -48,6 +49,17 @@ bool kshrink_can_allocate(void)
 }
 
 /*
+ * While init_mem_mapping() maps memory, allocations are limited to the first MiB, and reserve_real_mode() may have
+ * reserved all of it. More is mapped from the start.
+ */
+static void *__init low_page(void)
+{
+	phys_addr_t page = memblock_phys_alloc_range(PAGE_SIZE, PAGE_SIZE, SZ_1M, PFN_PHYS(mapped_first));
+
+	return page ? __va(page) : NULL;
+}
+
+/*
  * reserve_brk() in setup_arch() reserves the used part of the room after the kernel, which is at least one page. The
  * room can then no longer be used.
  */
@@ -55,13 +67,17 @@ void __ref *kshrink_early_page(bool for_good)
 {
 	void *page;
 
-	if (memblock_phys_mem_size())
-		return memblock_alloc(PAGE_SIZE, PAGE_SIZE);
+	if (memblock_phys_mem_size()) {
+		page = memblock_alloc(PAGE_SIZE, PAGE_SIZE);
+		return page ? page : low_page();
+	}
 	if (first_page && memblock_is_reserved(__pa(first_page)))
 		return NULL;
 	page = extend_brk(PAGE_SIZE, PAGE_SIZE);
-	if (!first_page)
+	if (!first_page) {
 		first_page = page;
+		mapped_first = max_pfn_mapped;
+	}
 	return page;
 }
 
