@@ -79,8 +79,10 @@ pub fn check(
         made = patch(fields, source, facts, options, &mut excluded)?;
     }
     for ((attempt, kernel), keep) in attempts.into_iter().zip(&kernels).zip(keep) {
-        attempt.make.into_copy().keep(kernel, &std::path::absolute(keep)?)?;
-        attempt.patched.keep(&keep.with_extension("source"))?;
+        let (copy, source) = (attempt.make.into_copy(), std::path::absolute(keep.with_extension("source"))?);
+        attempt.patched.keep(&source)?;
+        copy.redirect(&source)?;
+        copy.keep(kernel, &std::path::absolute(keep)?)?;
     }
     Ok(made)
 }
