@@ -19,6 +19,8 @@
 #include <linux/spinlock.h>
 #include <linux/workqueue.h>
 
+#include "slab.h"
+
 /* Number of buckets, as a power of two. */
 #ifndef KF_BUCKET_BITS
 #define KF_BUCKET_BITS 8
@@ -26,9 +28,6 @@
 
 /* Members in one granule of this size, as a power of two, share a bucket. */
 #define KF_GRANULE_BITS 8
-
-/* Number of granules of a page, as a power of two. */
-#define KF_PAGE_BITS (PAGE_SHIFT - KF_GRANULE_BITS)
 
 /* Number of entries that are kept for writers that cannot wait. */
 #define KF_RESERVE 64
@@ -48,8 +47,6 @@ struct kf_entry {
 unsigned long kf_live;
 
 static struct kf_entry *kf_buckets[1 << KF_BUCKET_BITS];
-/* Number of entries for members in pages of the same hash: most have none. */
-static unsigned int kf_in_pages[1 << KF_BUCKET_BITS];
 static DEFINE_RAW_SPINLOCK(kf_lock);
 
 /* Before the allocator works, and when it fails: the reserve. */
@@ -77,19 +74,6 @@ static unsigned int kf_bucket(unsigned long granule)
 static struct kf_entry **kf_bucket_of(const void *field)
 {
 	return &kf_buckets[kf_bucket((unsigned long)field >> KF_GRANULE_BITS)];
-}
-
-static unsigned int *kf_in_page(unsigned long granule)
-{
-	return &kf_in_pages[hash_long(granule >> KF_PAGE_BITS, KF_BUCKET_BITS)];
-}
-
-/* Counts an entry in its page. Needs kf_lock. */
-static void kf_count_in_page(const void *field, int change)
-{
-	unsigned int *count = kf_in_page((unsigned long)field >> KF_GRANULE_BITS);
-
-	WRITE_ONCE(*count, *count + change);
 }
 
 static u32 kf_ones(const struct kf_member *member)
@@ -228,7 +212,6 @@ static struct kf_entry **kf_find(const void *field)
 /* Takes an entry out of its bucket. Readers may still have it. Needs kf_lock. */
 static void kf_unlink(struct kf_entry **link)
 {
-	kf_count_in_page((*link)->field, -1);
 	smp_store_release(link, (*link)->next);
 	WRITE_ONCE(kf_live, kf_live - 1);
 }
@@ -252,10 +235,10 @@ static bool kf_put(struct kf_entry **link, struct kf_entry **fresh, const void *
 	entry->next = NULL;
 	entry->field = field;
 	entry->value = value;
+	slab_has_fields(field);
 	smp_store_release(link, entry);
 	*fresh = NULL;
 	WRITE_ONCE(kf_live, kf_live + 1);
-	kf_count_in_page(field, 1);
 	return true;
 }
 
@@ -535,11 +518,6 @@ void kf_drop_slow(const void *start, size_t size)
 	if (!size)
 		return;
 	for (; granule <= last; granule++) {
-		if (!READ_ONCE(*kf_in_page(granule))) {
-			/* The last one of this page. */
-			granule |= (1UL << KF_PAGE_BITS) - 1;
-			continue;
-		}
 		if (!READ_ONCE(kf_buckets[kf_bucket(granule)]))
 			continue;
 		raw_spin_lock_irqsave(&kf_lock, flags);

@@ -29,6 +29,9 @@ const MEMBERS_FILE: &str = "mm/kshrink_members.c";
 /// The slab allocator.
 const SLUB: &str = "mm/slub.c";
 
+/// Its header.
+const SLAB_HEADER: &str = "mm/slab.h";
+
 /// Number of buckets as a power of two, if every value goes into the side table.
 const STARVED_BUCKET_BITS: u32 = 13;
 
@@ -43,19 +46,31 @@ struct Insertion {
 }
 
 /// The calls of the side table.
-const INSERTIONS: [Insertion; 6] = [
+const INSERTIONS: [Insertion; 8] = [
     Insertion {
         file: "mm/Makefile",
         within: "",
         after: "obj-y += slub.o\n",
         text: "obj-y += kshrink_fields.o kshrink_members.o\n",
     },
+    Insertion {
+        file: SLAB_HEADER,
+        within: "struct kmem_cache {\n",
+        after: "\tslab_flags_t flags;\n",
+        text: "\tbool has_fields;\t\t/* Values of objects are in mm/kshrink_fields.c */\n",
+    },
+    Insertion {
+        file: SLAB_HEADER,
+        within: "struct kmem_cache {\n",
+        after: "\n};\n",
+        text: "\nvoid slab_has_fields(const void *field);\n",
+    },
     Insertion { file: SLUB, within: "", after: "#include <linux/kmemleak.h>\n", text: INCLUDE },
     Insertion {
         file: SLUB,
         within: "static void __free_slab(struct kmem_cache *s, struct slab *slab)",
         after: "\tint pages = 1 << order;\n\n",
-        text: "\tkf_drop(slab_address(slab), PAGE_SIZE << order);\n",
+        text: "\tif (READ_ONCE(s->has_fields))\n\t\tkf_drop(slab_address(slab), PAGE_SIZE << order);\n",
     },
     Insertion {
         file: SLUB,
@@ -77,17 +92,28 @@ const INSERTIONS: [Insertion; 6] = [
     },
 ];
 
-/// The function that the insertions call.
+/// The functions that the insertions and the side table call.
 const DROP: &str = "\
+/* Marks the cache of an object with a value in mm/kshrink_fields.c. */
+void slab_has_fields(const void *field)
+{
+	struct slab *slab = NULL;
+
+	if (slab_is_available() && virt_addr_valid(field))
+		slab = virt_to_slab(field);
+	if (slab)
+		WRITE_ONCE(slab->slab_cache->has_fields, true);
+}
+
 /* Objects that keep their content while they are free lose it with their slab. */
 static __always_inline void slab_drop_fields(struct kmem_cache *s, void **p, int cnt)
 {
 	int i;
 
-	if (likely(!READ_ONCE(kf_live)) || s->ctor || (s->flags & SLAB_TYPESAFE_BY_RCU))
+	if (likely(!READ_ONCE(s->has_fields)) || s->ctor || (s->flags & SLAB_TYPESAFE_BY_RCU))
 		return;
 	for (i = 0; i < cnt; i++)
-		kf_drop_slow(p[i], s->object_size);
+		kf_drop(p[i], s->object_size);
 }
 
 ";

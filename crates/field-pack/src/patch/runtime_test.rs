@@ -126,6 +126,7 @@ static u64 choices(unsigned int index, unsigned int choice)
     }
     for (name, text) in [
         ("linux/kshrink_fields.h", HEADER),
+        ("slab.h", "#include \"shim.h\"\n"),
         ("shim.h", include_str!("../../tests/runtime/shim.h")),
         ("model.c", include_str!("../../tests/runtime/model.c")),
         ("table.c", TABLE),

@@ -53,6 +53,13 @@ static void free_large_kmalloc(
 }
 ";
 
+/// The part of its header that the patch changes.
+const SLAB_HEADER: &str = "\
+struct kmem_cache {
+	slab_flags_t flags;
+};
+";
+
 fn main() -> ExitCode {
     // The library starts this program to parse files.
     if std::env::args().nth(1).as_deref() == Some(field_pack::scan::WORKER) {
@@ -157,6 +164,7 @@ fn write_tree(case: &Case, source: &Path, build: &Path) {
     }
     write(build.join("include/shim.h"), include_str!("../runtime/shim.h"));
     write(source.join("mm/slub.c"), SLUB);
+    write(source.join("mm/slab.h"), SLAB_HEADER);
     write(source.join("mm/Makefile"), "obj-y += slub.o\n");
     for (name, text) in &case.sources {
         write(source.join(name), text);

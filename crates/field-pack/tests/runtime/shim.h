@@ -20,8 +20,6 @@ typedef int16_t s16;
 typedef int32_t s32;
 typedef int64_t s64;
 
-#define PAGE_SHIFT 12
-
 #define U8_MAX UINT8_MAX
 #define U16_MAX UINT16_MAX
 #define U32_MAX UINT32_MAX
@@ -47,6 +45,11 @@ static inline unsigned int hash_long(unsigned long value, unsigned int bits)
 }
 
 #define container_of(p, type, member) ((type *)((char *)(p) - offsetof(type, member)))
+
+static inline void slab_has_fields(const void *field)
+{
+	(void)field;
+}
 
 /* Locks. */
 typedef pthread_mutex_t raw_spinlock_t;
