@@ -50,11 +50,12 @@ bool kshrink_can_allocate(void)
 
 /*
  * While init_mem_mapping() maps memory, allocations are limited to the first MiB, and reserve_real_mode() may have
- * reserved all of it. More is mapped from the start.
+ * reserved all of it. i386 has mapped more from the start; x86-64 maps what is accessed (early_make_pgtable()).
  */
-static void *__init low_page(void)
+static void *__init page_above(void)
 {
-	phys_addr_t page = memblock_phys_alloc_range(PAGE_SIZE, PAGE_SIZE, SZ_1M, PFN_PHYS(mapped_first));
+	phys_addr_t end = IS_ENABLED(CONFIG_X86_64) ? MEMBLOCK_ALLOC_ANYWHERE : PFN_PHYS(mapped_first);
+	phys_addr_t page = memblock_phys_alloc_range(PAGE_SIZE, PAGE_SIZE, SZ_1M, end);
 
 	return page ? __va(page) : NULL;
 }
@@ -69,7 +70,7 @@ void __ref *kshrink_early_page(bool for_good)
 
 	if (memblock_phys_mem_size()) {
 		page = memblock_alloc(PAGE_SIZE, PAGE_SIZE);
-		return page ? page : low_page();
+		return page ? page : page_above();
 	}
 	if (first_page && memblock_is_reserved(__pa(first_page)))
 		return NULL;
