@@ -62,7 +62,7 @@ fn run(command: &Command) -> Result<(), Failure> {
             patch::patch(fields, tree, facts, options, &mut BTreeMap::new())
         }),
         Command::Check { source, keep } => write_patch(source, |fields, tree, facts, options| {
-            check::check(fields, tree, facts, options, &source.build, &keep)
+            check::check(fields, tree, facts, options, &source.build, keep)
         }),
         Command::ScanFiles => scan::worker(std::io::stdin().lock(), std::io::stdout().lock()),
     }
