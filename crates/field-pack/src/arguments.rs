@@ -156,7 +156,7 @@ pub struct SourceArguments {
     /// The most lines that the patch may have: members with many uses for each byte that they save stay as they are
     #[arg(long, value_name = "NUMBER")]
     pub lines: Option<usize>,
-    /// Write the plan as it became to this file, for `plan --after`
+    /// Write the plan as it became to this file, from which `plan` can start again
     #[arg(long, value_name = "FILE")]
     pub fields_output: Option<PathBuf>,
     /// The output file
