@@ -57,7 +57,7 @@ help:
 	@echo 'make study-frozen     sizes of kernels frozen by page and by stub, for i386 and ARM (docs/frozen-kernels.md)'
 	@echo 'make study-memory     memory that devices gain, as kelf size says and as they see it (docs/memory-kernels.md)'
 	@echo 'make study-options    what each option of a kernel costs, measured one at a time, hours (docs/options-kernels.md, docs/options-tiny.md)'
-	@echo 'make study-fields    memory of data structures, smaller for several thresholds, two hours (docs/fields-kernels.md)'
+	@echo 'make study-fields     memory of data structures, smaller for several thresholds, two hours (docs/fields-kernels.md)'
 	@echo 'make pages   pages of text that a kernel touches, as built and with ordered code (docs/pages.md)'
 	@echo 'make pages-arm64   the same for an arm64 kernel, ordered only by ld.lld (docs/pages-arm64.md)'
 	@echo 'make clean   removes $(TARGET)/ and out/, but keeps kernels in $${KSHRINK_CACHE:-~/.cache/kshrink}'

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use kcli::Failure;
+use kcli::{Failure, Output};
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Fields, TypePlan};
@@ -64,7 +64,12 @@ pub fn facts(
             return Ok(kept.facts);
         }
         // The next plan may have the earlier members again.
-        wanted.extend(kept.wanted);
+        for had in kept.wanted {
+            match wanted.iter_mut().find(|wanted| wanted.of == had.of) {
+                Some(wanted) => wanted.add(had),
+                None => wanted.push(had),
+            }
+        }
     }
     let mut files = Vec::new();
     for build in &builds {
@@ -73,7 +78,9 @@ pub fn facts(
     let facts = scan(source, &wanted, files)?;
     if let Some(path) = kept {
         let document = Kept { builds, wanted, facts };
-        fs::write(path, serde_json::to_vec(&document)?)?;
+        let mut output = Output::create(path)?;
+        serde_json::to_writer(&mut output, &document)?;
+        output.commit()?;
         return Ok(document.facts);
     }
     Ok(facts)

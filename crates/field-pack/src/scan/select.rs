@@ -44,6 +44,15 @@ impl Wanted {
     pub fn has(&self, other: &Wanted) -> bool {
         self.of == other.of && other.members.iter().all(|member| self.members.contains(member))
     }
+
+    /// Adds the members of another one of the same structure.
+    pub fn add(&mut self, other: Wanted) {
+        for member in other.members {
+            if !self.members.contains(&member) {
+                self.members.push(member);
+            }
+        }
+    }
 }
 
 /// Returns the C files that a build compiled, from the commands that it recorded.
