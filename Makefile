@@ -79,7 +79,7 @@ check: lint
 	cargo test $(CHECKED_PACKAGES:%=--package %) $(CHECKED:%=--test %)
 
 test:
-	fixtures/install.sh rust kernel boot browser programs cross clang scan arm
+	fixtures/install.sh rust kernel boot browser programs torture cross clang scan arm
 	$(MAKE) -j 2 test-kernels test-binaries
 	cargo test --release --workspace
 
