@@ -214,6 +214,13 @@ pub trait Rewritable: Isa {
     /// the stack pointer, the link register of a call, or its own address in another way.
     fn move_into_callee(&self, bytes: &mut [u8], at: At) -> bool;
 
+    /// Adds a number of bytes to the displacement of the memory operand of the instruction at the start of `bytes`.
+    /// Returns whether this is supported, and the instruction has a field that holds the sum; if not, the bytes are
+    /// unchanged.
+    fn shift_operand(&self, _bytes: &mut [u8], _at: At, _by: i32) -> bool {
+        false
+    }
+
     /// Whether an instruction writes its memory operand, and flags, and has no other effect.
     /// The written value may depend on the old one. False for unsupported instructions.
     fn only_stores(&self, inst: &Inst<'_>) -> bool;

@@ -271,6 +271,10 @@ impl Rewritable for X86 {
         stack::move_into_callee(self.bits, bytes)
     }
 
+    fn shift_operand(&self, bytes: &mut [u8], _at: At, by: i32) -> bool {
+        stack::shift_operand(self.bits, bytes, by)
+    }
+
     fn only_computes(&self, inst: &Inst<'_>) -> bool {
         computes::only_computes(&inst.x86().instruction)
     }

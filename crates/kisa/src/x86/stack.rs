@@ -1,6 +1,6 @@
-//! Instructions that can move into a called function.
+//! Instructions that can move into a called function, or out of one.
 
-use iced_x86::{OpKind, Register};
+use iced_x86::{ConstantOffsets, OpKind, Register};
 
 use super::computes::{only_computes, only_stores};
 use super::decode::Decoded;
@@ -11,8 +11,8 @@ const RETURN_ADDRESS: i32 = 4;
 /// See [`crate::Rewritable::move_into_callee`]. Not supported for 64-bit code, which may keep values below the stack
 /// pointer that a call would overwrite (the red zone of the System V ABI, section 3.2.2).
 pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
-    let Some(Decoded { instruction, constants, .. }) = Decoded::new(bits, bytes, 0) else { return false };
-    if bits == 64 || !only_computes(&instruction) && !only_stores(&instruction) {
+    let Some(Decoded { instruction, constants, .. }) = &Decoded::new(bits, bytes, 0) else { return false };
+    if bits == 64 || !only_computes(instruction) && !only_stores(instruction) {
         return false;
     }
     let is_stack = |register: Register| register.full_register() == Register::RSP;
@@ -23,23 +23,33 @@ pub(super) fn move_into_callee(bits: u32, bytes: &mut [u8]) -> bool {
     if !is_stack(instruction.memory_base()) {
         return true;
     }
-    let displacement = constants.displacement_offset();
-    let Some(field) = bytes.get_mut(displacement..displacement + constants.displacement_size()) else {
-        return false;
-    };
-    let own = match *field {
-        [byte] => i32::from(byte as i8),
-        [a, b, c, d] => i32::from_le_bytes([a, b, c, d]),
-        // An instruction without a displacement has no space for one.
-        _ => return false,
-    };
     // The return address would overwrite a value below the stack pointer.
-    let Some(moved) = own.checked_add(RETURN_ADDRESS).filter(|_| own >= 0) else { return false };
-    let fits = field.len() == 4 || i8::try_from(moved).is_ok();
-    if fits {
-        field.copy_from_slice(&moved.to_le_bytes()[..field.len()]);
+    displacement(constants, bytes).is_some_and(|own| own >= 0) && shift(constants, bytes, RETURN_ADDRESS)
+}
+
+/// See [`crate::Rewritable::shift_operand`].
+pub(super) fn shift_operand(bits: u32, bytes: &mut [u8], by: i32) -> bool {
+    Decoded::new(bits, bytes, 0).is_some_and(|decoded| shift(&decoded.constants, bytes, by))
+}
+
+/// Returns the displacement of a memory operand; `None` if the instruction has no field for one.
+fn displacement(constants: &ConstantOffsets, bytes: &[u8]) -> Option<i32> {
+    let first = constants.displacement_offset();
+    match *bytes.get(first..first + constants.displacement_size())? {
+        [byte] => Some(i32::from(byte as i8)),
+        [a, b, c, d] => Some(i32::from_le_bytes([a, b, c, d])),
+        _ => None,
     }
-    fits
+}
+
+/// Adds to the displacement of a memory operand; returns whether there is one and the sum fits.
+fn shift(constants: &ConstantOffsets, bytes: &mut [u8], by: i32) -> bool {
+    let sum = displacement(constants, bytes).and_then(|own| own.checked_add(by));
+    let size = constants.displacement_size();
+    let Some(sum) = sum.filter(|&sum| size == 4 || i8::try_from(sum).is_ok()) else { return false };
+    let first = constants.displacement_offset();
+    bytes[first..first + size].copy_from_slice(&sum.to_le_bytes()[..size]);
+    true
 }
 
 #[cfg(test)]
@@ -71,6 +81,22 @@ mod tests {
         // mov 8(%ebp),%edx; mov $4,%eax
         assert_eq!(moved(&[0x8b, 0x55, 8]), Some(vec![0x8b, 0x55, 8]));
         assert_eq!(moved(&[0xb8, 4, 0, 0, 0]), Some(vec![0xb8, 4, 0, 0, 0]));
+    }
+
+    #[test]
+    fn operands_are_shifted_within_their_fields() {
+        let shifted = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            shift_operand(32, &mut bytes, -4).then_some(bytes)
+        };
+        // mov 8(%esp),%edx; push 0x100(%esp); fldl 4(%ebp)
+        assert_eq!(shifted(&[0x8b, 0x54, 0x24, 8]), Some(vec![0x8b, 0x54, 0x24, 4]));
+        assert_eq!(shifted(&[0xff, 0xb4, 0x24, 0, 1, 0, 0]), Some(vec![0xff, 0xb4, 0x24, 0xfc, 0, 0, 0]));
+        assert_eq!(shifted(&[0xdd, 0x45, 4]), Some(vec![0xdd, 0x45, 0]));
+        // mov (%esp),%edx; mov -0x80(%ebp),%edx; push %eax
+        assert_eq!(shifted(&[0x8b, 0x14, 0x24]), None);
+        assert_eq!(shifted(&[0x8b, 0x55, 0x80]), None);
+        assert_eq!(shifted(&[0x50]), None);
     }
 
     #[test]
