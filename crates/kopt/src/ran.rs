@@ -43,7 +43,8 @@ impl Ran {
 
 /// Iterates over the blocks of a function from a symbol on, which is `inside` bytes into a node. Each block has its
 /// offset in bytes from the symbol and its size in bytes in the input, as in plans. If a pass put a block before the
-/// function, offsets are relative to the first original block.
+/// function, offsets are relative to the first original block. Blocks that a pass put into the function are excluded,
+/// or all others, if the symbol is one of these.
 pub fn blocks_behind(
     graph: &Graph,
     function: FunctionId,
@@ -52,7 +53,8 @@ pub fn blocks_behind(
 ) -> impl Iterator<Item = (NodeId, u32, u32)> {
     let origin = graph.node(node).origin().or_else(|| graph.start_of(function));
     let start = origin.map(|origin| origin.offset + inside);
-    graph.function(function).blocks.iter().filter_map(move |&id| {
+    let blocks = graph.function(function).blocks.iter();
+    blocks.filter(move |&&id| graph.home_of(id) == graph.home_of(node)).filter_map(move |&id| {
         let origin = graph.node(id).origin()?;
         Some((id, origin.offset.checked_sub(start?)?, origin.size))
     })

@@ -38,7 +38,7 @@ pub fn map(graph: &Graph, code: &[PlacedCode], bases: &[Option<u64>]) -> Result<
             let piece = functions.piece_of(graph, code.function, &code.origin, placed.size);
             map.merged.extend(piece.map(|piece| piece.at(address)));
         }
-        let start = graph.function_of(placed.node).and_then(|function| graph.start_of(function));
+        let start = graph.home_of(placed.node).and_then(|home| graph.start_of(home));
         map.moved.extend(graph.sources().moved(placed.node).iter().filter_map(|&(offset, input)| {
             let original_offset = u64::from(input.checked_sub(start?.offset)?);
             Some(MovedInstruction { address: address + u64::from(offset), original_offset })
@@ -125,8 +125,8 @@ impl<'g> OriginalFunctions<'g> {
     /// Splits a node, `size` bytes in the output, by the functions that it holds.
     fn pieces(&mut self, graph: &Graph, node: NodeId, size: u32) -> Vec<Piece> {
         let Some(origin) = graph.node(node).origin() else { return Vec::new() };
-        match graph.function_of(node) {
-            Some(function) => self.piece_of(graph, function, origin, size).into_iter().collect(),
+        match graph.home_of(node) {
+            Some(home) => self.piece_of(graph, home, origin, size).into_iter().collect(),
             None => self.pieces_of_chunk(origin, size.min(origin.size)),
         }
     }

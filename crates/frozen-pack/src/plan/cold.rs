@@ -110,7 +110,8 @@ fn add_run(
     let Some(id) = graph.function_of(node) else { return };
     let ranges = function.ran.as_ref().filter(|_| same);
     let start = graph.node(node).origin().or_else(|| graph.start_of(id)).map(|origin| origin.offset + inside);
-    for &block in &graph.function(id).blocks {
+    let blocks = graph.function(id).blocks.iter().copied();
+    for block in blocks.filter(|&block| graph.home_of(block) == graph.home_of(node)) {
         let overlaps = match (ranges, start, graph.node(block).origin()) {
             (Some(ranges), Some(start), Some(origin)) => {
                 let offset = u64::from(origin.offset.wrapping_sub(start));

@@ -44,7 +44,8 @@ fn code(
     };
     let mut code = Vec::new();
     for (id, function) in graph.functions().iter_enumerated() {
-        let live = || function.blocks.iter().copied().filter(|&block| graph.node(block).live);
+        let is_own = |block: &NodeId| graph.node(*block).live && graph.home_of(*block) == Some(id);
+        let live = || function.blocks.iter().copied().filter(is_own);
         if !live().any(&freezes) {
             continue;
         }

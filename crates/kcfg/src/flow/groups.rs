@@ -48,6 +48,6 @@ pub(super) fn hand_written(graph: &Graph) -> FxHashSet<NodeId> {
 }
 
 /// Whether a function is the cold part of another one.
-pub(super) fn is_cold(graph: &Graph, function: FunctionId) -> bool {
+pub fn is_cold(graph: &Graph, function: FunctionId) -> bool {
     graph.function(function).name.contains(".cold")
 }

@@ -33,7 +33,8 @@ use crate::index::{FunctionId, IdSet, NodeId, NodeMap};
 use crate::special::TableKind;
 
 use decoded::Decoded;
-use groups::{Groups, compiled, hand_written, is_cold};
+pub use groups::is_cold;
+use groups::{Groups, compiled, hand_written};
 pub use memory::DataUses;
 
 /// The live blocks of a graph, as a program.

@@ -3,7 +3,6 @@
 use kisa::{AddressField, Encoding, Rewritable, StoreOne};
 
 use super::{Graph, Ref, Role, Target};
-use crate::index::NodeId;
 
 /// Bytes, and the references in them in ascending order of offset.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,7 +15,7 @@ pub struct Contents {
 
 impl Contents {
     /// Creates a direct call of a function.
-    pub fn call(graph: &Graph, encoding: Encoding, callee: NodeId) -> Contents {
+    pub fn call(graph: &Graph, encoding: Encoding, callee: Target) -> Contents {
         let mut bytes = Vec::new();
         let field = graph.isa().encode_call(encoding, &mut bytes);
         // As in lifted calls: on i386, the relocation is one for any distance.
@@ -27,7 +26,7 @@ impl Contents {
             class: own.map_or(field.class, |(class, _)| class),
             width: field.width,
             bias: field.bias,
-            target: Target::Node(callee),
+            target: callee,
             addend: 0,
             role: Role::Callee,
         };

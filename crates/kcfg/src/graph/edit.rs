@@ -171,6 +171,36 @@ impl<'g> Editor<'g> {
         id
     }
 
+    /// Moves blocks directly after a block, in this order, into its function and its section. Returns the nodes that
+    /// take their places; the listed nodes are to be removed.
+    pub fn adopt(&mut self, blocks: &[NodeId], behind: NodeId) -> Vec<NodeId> {
+        let (section, function) = (self.graph.node(behind).section, self.graph.function_of(behind));
+        let adopted: Vec<NodeId> = blocks
+            .iter()
+            .filter_map(|&id| {
+                let end = self.graph.block(id)?.end.clone();
+                let kind = NodeKind::Block(Block { function: function?, end });
+                let home = self.graph.home_of(id)?;
+                let new = self.push(Node { section, kind, padding: 0..0, ..self.graph.node(id).clone() });
+                self.graph.sources.hand_over(id, home, new);
+                let old = &mut self.graph.nodes[id];
+                old.size = 0;
+                (old.bytes.end, old.refs.end) = (old.bytes.start, old.refs.start);
+                self.moves.note(id, Move::Split(0, new));
+                Some(new)
+            })
+            .collect();
+        self.behind.entry(behind).or_default().extend(adopted.iter().rev());
+        adopted
+    }
+
+    /// Removes the symbols at the start of a node from the link. Plans still find the code by their names.
+    pub fn unlink_symbols(&mut self, node: NodeId) {
+        for symbol in &mut self.graph.symbols {
+            symbol.unlinked |= symbol.place == SymbolPlace::Node(node, 0);
+        }
+    }
+
     /// Adds a copy of an entry after it in its table, about another block.
     pub fn copy_entry(&mut self, of: NodeId, about: NodeId) {
         let bytes = self.graph.bytes_of(of).to_vec();
@@ -314,7 +344,7 @@ impl<'g> Editor<'g> {
 
     /// Records that a node also represents the code of a block, so that its addresses lead back to both.
     pub fn represent(&mut self, node: NodeId, block: NodeId) {
-        let code = self.graph.node(block).origin().zip(self.graph.function_of(block));
+        let code = self.graph.node(block).origin().zip(self.graph.home_of(block));
         let code = code.map(|(&origin, function)| MergedCode { function, origin });
         self.graph.sources.merge(block, code, node);
     }

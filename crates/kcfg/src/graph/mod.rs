@@ -233,12 +233,19 @@ impl Graph {
         self.block(id).map(|block| block.function)
     }
 
+    /// Returns the function that had a block in the input. This is the present one, unless a pass put the code of one
+    /// function into another ([`Editor::adopt`]). `None` for a chunk.
+    pub fn home_of(&self, id: NodeId) -> Option<FunctionId> {
+        let function = self.function_of(id)?;
+        Some(self.sources.home(id).unwrap_or(function))
+    }
+
     /// Whether the node is part of a function into which a pass outlined shared code ([`Function::is_outlined`]).
     pub fn is_outlined(&self, id: NodeId) -> bool {
         self.function_of(id).is_some_and(|function| self.function(function).is_outlined)
     }
 
-    /// Returns the nodes that begin with a symbol of a function, also an overridden one.
+    /// Returns the nodes that begin with a symbol of a function, also an unlinked one.
     pub(crate) fn function_symbols(&self) -> impl Iterator<Item = NodeId> {
         let functions = self.symbols.iter().filter(|symbol| symbol.kind == STT_FUNC);
         functions.filter_map(|symbol| match symbol.place {

@@ -4,7 +4,7 @@ use goblin::elf::section_header::SHF_EXECINSTR;
 use rustc_hash::FxHashMap;
 use typed_index_collections::ti_vec;
 
-use super::{CodeName, Graph, NodeKind, Origin, Provenance, SymbolPlace};
+use super::{CodeName, Graph, Origin, Provenance, SymbolPlace};
 use crate::index::{FunctionId, NodeId, NodeMap};
 use crate::mapping::content_behind;
 
@@ -57,9 +57,9 @@ impl Graph {
             Provenance::Input(origin) => origin,
             Provenance::Made(pass) => return self.name_of_made(id, pass),
         };
-        if let NodeKind::Block(block) = &node.kind {
-            let function = self.function(block.function);
-            let start = self.start_of(block.function).map_or(origin.offset, |start| start.offset);
+        if let Some(home) = self.home_of(id) {
+            let function = self.function(home);
+            let start = self.start_of(home).map_or(origin.offset, |start| start.offset);
             let offset = origin.offset.saturating_sub(start);
             if offset == 0 && function.entry() != id {
                 // The function begins with another block, made by a pass.

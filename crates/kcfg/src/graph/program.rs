@@ -118,8 +118,9 @@ pub struct Symbol {
     pub thumb: bool,
     /// Its place.
     pub place: SymbolPlace,
-    /// A weak definition that another one overrides. Its name is used here, but not in the link.
-    pub overridden: bool,
+    /// Its name is used here, but not in the link: it is a weak definition that another one overrides, or its function
+    /// is now part of another one.
+    pub unlinked: bool,
 }
 
 impl Symbol {
@@ -134,7 +135,7 @@ impl Symbol {
             size: 0,
             thumb: false,
             place: SymbolPlace::Undefined,
-            overridden: false,
+            unlinked: false,
         }
     }
 }

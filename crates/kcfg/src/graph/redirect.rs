@@ -67,6 +67,10 @@ impl Editor<'_> {
         }
         let roots = std::mem::take(&mut self.graph.roots);
         self.graph.roots = roots.iter().flat_map(|root| self.redirected_root(root)).collect();
+        if let Some(counters) = &mut self.graph.counters {
+            let by = Use { from: None, instruction: true };
+            counters.blocks.iter_mut().for_each(|block| *block = self.moves.place_of(*block, 0, by).0);
+        }
         for table in &mut self.graph.tables {
             let (size, start) = (table.range.len() as u32, table.range.start.into());
             let (chunk, start) = self.moves.place_of(table.chunk, start, Use::default());

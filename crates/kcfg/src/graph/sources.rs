@@ -25,6 +25,8 @@ pub struct Sources {
     /// The instructions of edited blocks, by block: pairs of an offset in the block and one in the input section, by
     /// ascending offset. An instruction between two pairs is as far from the first as in the input.
     moved: FxHashMap<NodeId, Vec<(u32, u32)>>,
+    /// The functions of the input that had the blocks which are now part of other functions, by block.
+    homes: FxHashMap<NodeId, FunctionId>,
 }
 
 impl Sources {
@@ -42,6 +44,20 @@ impl Sources {
     /// block and one in the input section, in bytes, by ascending offset.
     pub fn moved(&self, block: NodeId) -> &[(u32, u32)] {
         self.moved.get(&block).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns the function that had a block in the input, if the block is now part of another one.
+    pub(super) fn home(&self, block: NodeId) -> Option<FunctionId> {
+        self.homes.get(&block).copied()
+    }
+
+    /// Records that a node takes the place of a block of the function `home`, and so becomes part of another function.
+    pub(super) fn hand_over(&mut self, block: NodeId, home: FunctionId, to: NodeId) {
+        let merged = self.merged.remove(&block);
+        self.merged.extend(merged.map(|merged| (to, merged)));
+        let moved = self.moved.remove(&block);
+        self.moved.extend(moved.map(|moved| (to, moved)));
+        self.homes.insert(to, home);
     }
 
     /// Records that a node represents another one, and everything that the other one represented. `own` is the code of
@@ -75,6 +91,8 @@ impl Sources {
 
     /// Records that the second part of a node is a separate node.
     pub(super) fn split(&mut self, node: NodeId, at_offset: u32, rest: NodeId) {
+        let home = self.home(node);
+        self.homes.extend(home.map(|home| (rest, home)));
         if let Some(merged) = self.merged.get_mut(&node) {
             let second = merged.iter_mut().filter(|code| at_offset < code.origin.size).map(|code| {
                 let first = Origin { size: at_offset, branch_len: 0, ..code.origin };

@@ -51,13 +51,13 @@ impl<'g> SymbolTable<'g> {
         self.push(Symbol { kind: STT_SECTION, place: Place::Section(section), ..Symbol::null() })
     }
 
-    /// Adds every symbol of a live node, except overridden ones: the local symbols of each object after the symbol of
+    /// Adds every symbol of a live node, except unlinked ones: the local symbols of each object after the symbol of
     /// its source file, then all others. Symbols that lifting made for references follow in the order of the `live`
     /// nodes that refer to them.
     pub fn add_defined(&mut self, places: &Places<'_>, live: impl Iterator<Item = NodeId>) {
         let mut files: IndexMap<*const u8, Vec<SymbolId>> = IndexMap::new();
         let mut others = Vec::new();
-        for (id, symbol) in self.graph.symbols.iter_enumerated().filter(|(_, symbol)| !symbol.overridden) {
+        for (id, symbol) in self.graph.symbols.iter_enumerated().filter(|(_, symbol)| !symbol.unlinked) {
             let SymbolPlace::Node(node, _) = symbol.place else { continue };
             if places.sections[node].is_none() || symbol.name == OWN {
                 continue;

@@ -149,7 +149,7 @@ impl Printer<'_> {
 fn note(symbol: &Symbol, offset: u32, label: &str) -> Option<String> {
     let mut words = Vec::new();
     match symbol.binding {
-        _ if symbol.overridden => words.push("overridden"),
+        _ if symbol.unlinked => words.push("unlinked"),
         STB_WEAK => words.push("weak"),
         STB_GLOBAL => words.push("global"),
         _ => {}

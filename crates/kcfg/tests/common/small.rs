@@ -102,7 +102,7 @@ pub fn symbol(name: &str, node: NodeId, offset: u32) -> Symbol {
         thumb: false,
         size: 0,
         place: SymbolPlace::Node(node, offset),
-        overridden: false,
+        unlinked: false,
     }
 }
 

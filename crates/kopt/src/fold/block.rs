@@ -288,7 +288,7 @@ impl Folder<'_> {
                 Fate::Goes => {}
                 Fate::Becomes(bytes) => contents.bytes.extend(bytes),
                 Fate::Calls(callee) => {
-                    let call = Contents::call(graph, graph.encoding(node), *callee);
+                    let call = Contents::call(graph, graph.encoding(node), Target::Node(*callee));
                     contents.bytes.extend(call.bytes);
                     contents.refs.extend(call.refs.iter().map(|r| Ref { offset: r.offset + now, ..*r }));
                 }

@@ -90,7 +90,7 @@ impl Wanted {
         }
         let origin = graph.node(node).origin().or_else(|| graph.start_of(function));
         let Some(start) = origin.map(|origin| origin.offset + inside) else { return };
-        for &id in blocks {
+        for &id in blocks.iter().filter(|&&id| graph.home_of(id) == graph.home_of(node)) {
             let Some(origin) = graph.node(id).origin() else { continue };
             let Some(offset) = origin.offset.checked_sub(start) else { continue };
             // The padding after a function is not part of it.

@@ -171,7 +171,7 @@ pub(crate) fn position_independent(graph: &Graph) -> FunctionSet {
 /// that another one overrides has none.
 fn named_functions(graph: &Graph) -> FunctionSet {
     let mut named = FunctionSet::with_capacity(graph.functions().len());
-    for symbol in graph.symbols().iter().filter(|symbol| !symbol.overridden) {
+    for symbol in graph.symbols().iter().filter(|symbol| !symbol.unlinked) {
         let SymbolPlace::Node(node, 0) = symbol.place else { continue };
         let function = graph.function_of(node).filter(|&id| graph.function(id).entry() == node);
         named.extend(function);
@@ -234,7 +234,7 @@ fn add_counters(editor: &mut Editor<'_>, layout: StoreLayout, size: u32) -> Vec<
             size,
             thumb: false,
             place,
-            overridden: false,
+            unlinked: false,
         })
     });
     symbols.collect()

@@ -191,7 +191,7 @@ pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
             size: 0,
             thumb: graph.encoding(part.first) == kisa::Encoding::Thumb,
             place: SymbolPlace::Node(part.first, 0),
-            overridden: false,
+            unlinked: false,
         };
         editor.add_symbol(symbol);
     }

@@ -296,7 +296,7 @@ fn body(graph: &Graph, block: NodeId) -> (Contents, Terminator) {
 /// Replaces the contents of a block by a call of a function.
 fn call_instead(editor: &mut Editor<'_>, block: NodeId, function: NodeId) {
     let graph = editor.graph();
-    let contents = Contents::call(graph, graph.encoding(block), function);
+    let contents = Contents::call(graph, graph.encoding(block), Target::Node(function));
     let next = graph.block(block).and_then(|block| block.end.next());
     editor.edit_block(block, contents, &[]);
     editor.end_block(block, Terminator::Call { next });

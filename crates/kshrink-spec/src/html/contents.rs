@@ -1,7 +1,7 @@
 //! The contents of a rewritten graph: items with their sizes, and the chains that keep them.
 
 use indexmap::IndexSet;
-use kcfg::graph::{Graph, Life, NodeKind, Provenance};
+use kcfg::graph::{Graph, Life, Provenance};
 use kcfg::index::{FunctionId, NodeId, NodeMap};
 use kopt::explain::Chains;
 use kopt::retained::{self, Retained};
@@ -106,12 +106,10 @@ impl Builder<'_> {
     /// Returns the number of the item of a node, and adds the item if it is new.
     fn number_of(&mut self, id: NodeId, class_before: MemoryClass) -> usize {
         let (object, section) = self.place(id);
-        let key = match &self.graph.node(id).kind {
-            NodeKind::Block(block) => Key::Function(block.function),
-            NodeKind::Chunk(_) if self.names[id].is_empty() && !self.on_chain[id] => {
-                Key::Unnamed(object, section)
-            }
-            NodeKind::Chunk(_) => Key::Chunk(id),
+        let key = match self.graph.home_of(id) {
+            Some(function) => Key::Function(function),
+            None if self.names[id].is_empty() && !self.on_chain[id] => Key::Unnamed(object, section),
+            None => Key::Chunk(id),
         };
         if let Some(&number) = self.numbers.get(&key) {
             return number;
@@ -156,7 +154,7 @@ impl Builder<'_> {
     /// Returns the object and the section of a node.
     fn place(&mut self, id: NodeId) -> (usize, usize) {
         // All blocks of a function are one item.
-        let id = match self.graph.function_of(id) {
+        let id = match self.graph.home_of(id) {
             Some(function) => self.graph.function(function).entry(),
             None => id,
         };
@@ -175,12 +173,12 @@ impl Builder<'_> {
         let mut links = Vec::new();
         let mut link_of: FxHashMap<NodeId, usize> = FxHashMap::default();
         for &id in chains.nodes().iter().filter(|&&id| self.on_chain[id]) {
-            let function = self.graph.function_of(id);
+            let function = self.graph.home_of(id);
             let from = chains.step(id).map(|(kind, from)| (kind, from, link_of.get(&from).copied()));
             // Edges within one function are no links.
             if let Some((_, previous, Some(link))) = from
                 && function.is_some()
-                && self.graph.function_of(previous) == function
+                && self.graph.home_of(previous) == function
             {
                 link_of.insert(id, link);
                 continue;

@@ -52,7 +52,7 @@ impl<'p> Connector<'_, 'p> {
                 if (symbol.kind == STT_GNU_IFUNC || says_encoding) && symbol.is_local() {
                     self.by_symbol.insert((object_index, SymbolIndex::from(j)), id);
                 }
-                let (mut binding, mut overridden) = (symbol.binding, false);
+                let (mut binding, mut unlinked) = (symbol.binding, false);
                 if binding != STB_LOCAL {
                     match self.program.resolve(object_index, SymbolIndex::from(j)) {
                         Resolved::Global(global)
@@ -62,7 +62,7 @@ impl<'p> Connector<'_, 'p> {
                             self.globals.insert(global, id);
                         }
                         // An overridden weak definition keeps its code and its name, as a local symbol.
-                        _ => (binding, overridden) = (STB_LOCAL, true),
+                        _ => (binding, unlinked) = (STB_LOCAL, true),
                     }
                 }
                 self.lifted.graph.symbols.push(Symbol {
@@ -74,7 +74,7 @@ impl<'p> Connector<'_, 'p> {
                     size: symbol.size,
                     thumb: symbol.thumb,
                     place,
-                    overridden,
+                    unlinked,
                 });
                 self.name_code(id);
             }
@@ -181,7 +181,7 @@ impl<'p> Connector<'_, 'p> {
             size,
             thumb: false,
             place,
-            overridden: false,
+            unlinked: false,
         });
         self.globals.insert(global, id);
         id
