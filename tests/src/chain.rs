@@ -18,16 +18,17 @@ const REWRITE_LIMIT: Duration = Duration::from_secs(60);
 /// Removes unreachable code, and merges identical functions.
 pub const DEDUPLICATED: &str = "reach,icf";
 /// Removes what can be removed, and puts the remaining code in a random order.
-pub const SHUFFLED: &str = "reach,icf,merge,layout";
+pub const SHUFFLED: &str = "reach,icf,inline,merge,layout";
 /// Also puts a store before every block. Not for position-independent programs, because the stores use absolute
 /// addresses, as in a kernel.
 pub const INSTRUMENTED: &str = "reach,merge,instrument,layout";
 /// Makes every kind of edit (see `kopt::exercise`): blocks split and added, functions moved, dead registers
 /// overwritten, also around merged code. Adds stores to absolute addresses, as [`INSTRUMENTED`] does.
-pub const EXERCISED: &str = "reach,merge,exercise,layout";
+pub const EXERCISED: &str = "reach,inline,merge,exercise,layout";
 
-/// Propagates constants through the whole program, and puts the code in a random order.
-pub const PROPAGATED: &str = "reach,fold,layout";
+/// Propagates constants through the whole program, puts functions in the place of their only call, and puts the code in
+/// a random order.
+pub const PROPAGATED: &str = "reach,fold,inline,layout";
 
 /// Moves random functions, random parts of functions and all constants to the frozen sections, and puts the rest in a
 /// random order.

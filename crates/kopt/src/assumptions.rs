@@ -243,6 +243,14 @@ pub const ALL: &[Assumption] = &[
         },
     },
     Assumption {
+        name: "frames-end-below-their-return-addresses",
+        says: "If an address that a function computes lies in its frame, below its return address, every access \
+               through that address or by an index from it stays in the frame.",
+        applied_in: "crates/kopt/src/inline/frame.rs",
+        guards: &[INLINE, "tests/tests/random_programs/main.rs: random_programs_do_what_they_did_before"],
+        applies: |_, reports| reports.iter().any(|report| report.pass == "inline" && report.changed()),
+    },
+    Assumption {
         name: "exports-serve-modules",
         says: "In a kernel without loadable modules, nothing needs the exports.",
         applied_in: "crates/kcfg/src/lift/plan.rs",
@@ -449,6 +457,7 @@ const DATA_CUTS: &str =
 const FEATURES: &str = "tests/tests/features.rs: features_survive";
 const FOLD: &str = "crates/kopt/tests/filetests: fold";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
+const INLINE: &str = "crates/kopt/tests/filetests: inline";
 const INITMOTION: &str = "crates/kopt/tests/filetests: initmotion";
 const SYSARGS: &str = "crates/kopt/tests/filetests: sysargs";
 const REFUSED_OPERATIONS: &str =

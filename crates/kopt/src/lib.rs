@@ -15,6 +15,7 @@ pub mod freeze;
 pub mod icf;
 mod identical;
 pub mod initmotion;
+pub mod inline;
 pub mod instrument;
 mod internal;
 pub mod keys;
@@ -52,6 +53,7 @@ pub const PASSES: &[PassRef] = &[
     &fold::Fold,
     &icf::Icf,
     &initmotion::InitMotion,
+    &inline::Inline,
     &merge::Merge,
     &instrument::Instrument,
     &exercise::Exercise,
