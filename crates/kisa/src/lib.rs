@@ -15,6 +15,7 @@ mod instruction;
 mod reading;
 mod rewriting;
 pub mod semantics;
+pub mod specializing;
 pub mod x86;
 
 use kelf::Machine;

@@ -9,6 +9,7 @@ use crate::instruction::{
 };
 use crate::reading::Isa;
 use crate::semantics::{Condition, Effect, Reg};
+use crate::specializing::Specialize;
 
 /// An instruction set whose code can also be split, changed and laid out again.
 pub trait Rewritable: Isa {
@@ -219,6 +220,11 @@ pub trait Rewritable: Isa {
     /// unchanged.
     fn shift_operand(&self, _bytes: &mut [u8], _at: At, _by: i32) -> bool {
         false
+    }
+
+    /// Returns the operations that copies of code with known inputs need, if the instruction set supports them.
+    fn specialize(&self) -> Option<&dyn Specialize> {
+        None
     }
 
     /// Whether an instruction writes its memory operand, and flags, and has no other effect.

@@ -13,15 +13,19 @@ mod compare;
 mod computes;
 mod convention;
 pub(crate) mod decode;
+mod evaluate;
 mod info;
 mod operands;
 mod overwrite;
 mod reader;
 mod semantics;
+mod simple;
 mod stack;
 mod store;
 
 use decode::Decoded;
+
+use crate::specializing::{Bits, Encoded, Equality, Fill, Inputs, Outcome, Place, Simple, Specialize};
 
 pub use semantics::registers;
 
@@ -83,7 +87,50 @@ impl Isa for X86 {
     }
 }
 
+impl Specialize for X86 {
+    fn evaluate(&self, inst: &Inst<'_>, inputs: &Inputs<'_>) -> Outcome {
+        evaluate::evaluate(&inst.x86().instruction, inputs)
+    }
+
+    fn flags_of(&self, equality: Equality, flags: Bits) -> Bits {
+        evaluate::flags_of(equality, flags)
+    }
+
+    fn holds(&self, condition: u8, flags: Bits) -> Option<bool> {
+        evaluate::holds(condition, flags)
+    }
+
+    fn encode(&self, simple: Simple, wide: bool) -> Option<Encoded> {
+        simple::encode(simple, wide)
+    }
+
+    fn with_operand(&self, inst: &Inst<'_>, place: Place) -> Option<Vec<u8>> {
+        simple::with_operand(&inst.x86().instruction, place)
+    }
+
+    fn with_number(&self, inst: &Inst<'_>, number: u32) -> Option<Vec<u8>> {
+        simple::with_number(&inst.x86().instruction, number)
+    }
+
+    fn fill(&self, inst: &Inst<'_>) -> Option<Fill> {
+        simple::fill(&inst.x86().instruction)
+    }
+
+    fn overwrites_flags(&self, inst: &Inst<'_>) -> bool {
+        evaluate::overwrites_flags(&inst.x86().instruction)
+    }
+
+    fn uses_stack_pointer(&self, inst: &Inst<'_>) -> bool {
+        simple::uses_stack_pointer(inst.x86())
+    }
+}
+
 impl Rewritable for X86 {
+    fn specialize(&self) -> Option<&dyn Specialize> {
+        // Other encodings than those of 32-bit code are not supported.
+        (self.bits == 32).then_some(self as &dyn Specialize)
+    }
+
     fn branch_forms(&self, branch: Branch) -> &'static [BranchForm] {
         branch::forms(branch)
     }
