@@ -26,6 +26,7 @@ a plan decides about *removal*, and a misspelt field must not be read as "nothin
 - [`Exports`]: the section `exports`;
 - [`Params`]: the section `params`;
 - [`ConfigAdvice`]: the section `config`;
+- [`Paths`]: the section `paths`, and a separate document with it;
 - [`FunctionName`]: the name of a kernel function in every section;
 - [`implicit_calls`]: the system calls that no scan of a program can find, because the kernel and its vDSO make them on
   the program's behalf. A pass that removes system calls must keep these too.
@@ -58,6 +59,7 @@ mod function;
 mod implicit;
 mod order;
 mod params;
+mod paths;
 mod plan;
 mod syscalls;
 
@@ -80,5 +82,6 @@ pub use params::{
     FixedVariable, KeptParameter, NamedParameter, NamedWord, OnMismatch, ParameterName, ParameterTable,
     Params,
 };
+pub use paths::{Path, PathFact, PathObject, PathTarget, Paths, PointerPlace};
 pub use plan::{Plan, SCHEMA};
 pub use syscalls::{AbiCalls, Place, Site, Syscalls, Unresolved, UnresolvedKind};

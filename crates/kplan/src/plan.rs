@@ -14,6 +14,7 @@ use crate::exports::Exports;
 use crate::frozen::Frozen;
 use crate::order::Order;
 use crate::params::Params;
+use crate::paths::Paths;
 use crate::syscalls::Syscalls;
 
 /// The version that this crate reads and writes. It changes when an older reader would misunderstand a newer document.
@@ -27,6 +28,7 @@ const FROZEN_FIELD: &str = "frozen";
 const EXPORTS_FIELD: &str = "exports";
 const PARAMS_FIELD: &str = "params";
 const CONFIG_FIELD: &str = "config";
+const PATHS_FIELD: &str = "paths";
 
 const DOCUMENT: Document = Document { what: "a plan", schema: SCHEMA };
 
@@ -47,6 +49,8 @@ pub struct Plan {
     pub params: Option<Params>,
     /// The options of the configuration that can be turned off, if they were chosen.
     pub config: Option<ConfigAdvice>,
+    /// The paths to copy for known inputs, if they were given.
+    pub paths: Option<Paths>,
     /// The other sections, unchanged and in their order.
     pub other: Map<String, Value>,
 }
@@ -114,6 +118,9 @@ impl Serialize for Plan {
         if let Some(config) = &self.config {
             map.serialize_entry(CONFIG_FIELD, config)?;
         }
+        if let Some(paths) = &self.paths {
+            map.serialize_entry(PATHS_FIELD, paths)?;
+        }
         for (key, value) in &self.other {
             map.serialize_entry(key, value)?;
         }
@@ -167,6 +174,10 @@ impl<'de> Deserialize<'de> for Plan {
                             return Err(de::Error::duplicate_field(CONFIG_FIELD));
                         }
                         CONFIG_FIELD => plan.config = Some(map.next_value()?),
+                        PATHS_FIELD if plan.paths.is_some() => {
+                            return Err(de::Error::duplicate_field(PATHS_FIELD));
+                        }
+                        PATHS_FIELD => plan.paths = Some(map.next_value()?),
                         _ => drop(plan.other.insert(key, map.next_value()?)),
                     }
                 }
