@@ -15,7 +15,7 @@ use kisa::{Effect, Encoding, Inst, Reg, RelocatedField, Rewritable, Symbol, Valu
 use smallvec::SmallVec;
 
 use crate::graph::{Graph, Ref, Target};
-use crate::index::NodeId;
+use crate::index::{NodeId, SymbolId};
 
 /// Returns the symbol that stands for the address of a node in instructions.
 pub(crate) fn symbol_of_node(node: NodeId) -> Symbol {
@@ -139,6 +139,21 @@ impl Graph {
     pub fn node_of(&self, symbol: Symbol) -> Option<NodeId> {
         let number = symbol.0.get();
         (number & 3 == 1).then_some(NodeId(number >> 2))
+    }
+
+    /// Returns the symbol that stands for the address of a node in instructions.
+    pub fn symbol_for(&self, node: NodeId) -> Symbol {
+        symbol_of_node(node)
+    }
+
+    /// Returns the target of a reference to the address that a symbol of an instruction is; `None` if it is no address.
+    pub fn target_of(&self, symbol: Symbol) -> Option<Target> {
+        let number = symbol.0.get();
+        match number & 3 {
+            1 => Some(Target::Node(NodeId(number >> 2))),
+            2 => Some(Target::Symbol(SymbolId(number >> 2))),
+            _ => None,
+        }
     }
 
     /// Returns the effects of each instruction of a node; nothing if the node contains anything but instructions.

@@ -171,6 +171,26 @@ impl<'g> Editor<'g> {
         id
     }
 
+    /// Adds a function of these blocks, in this order, to the end of the section of another block, in its encoding and
+    /// with its alignment. The blocks have no terminators yet ([`Editor::end_block`]), and the function no symbol.
+    pub fn add_function(&mut self, like: NodeId, name: String, blocks: Vec<Contents>) -> Vec<NodeId> {
+        let (section, encoding) = (self.graph.node(like).section, self.graph.encoding(like));
+        let function = self.graph.functions.next_key();
+        let unit = self.graph.isa().unit(encoding) as u32;
+        let mut align = self.graph.node(like).align;
+        let mut nodes = Vec::with_capacity(blocks.len());
+        for contents in blocks {
+            let kind = NodeKind::Block(Block { function, end: Terminator::Unreachable });
+            let id = self.push(self.made(section, contents.bytes.len() as u32, align, kind));
+            self.set_contents(id, contents);
+            nodes.push(id);
+            align = unit;
+        }
+        self.graph.sections[section].nodes.extend(&nodes);
+        self.graph.functions.push(Function { name, encoding, blocks: nodes.clone(), is_outlined: false });
+        nodes
+    }
+
     /// Moves blocks directly after a block, in this order, into its function and its section. Returns the nodes that
     /// take their places; the listed nodes are to be removed.
     pub fn adopt(&mut self, blocks: &[NodeId], behind: NodeId) -> Vec<NodeId> {
