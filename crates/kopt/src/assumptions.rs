@@ -446,6 +446,27 @@ pub const ALL: &[Assumption] = &[
         guards: &[FOLD, WEB_KERNEL],
         applies: |_, reports| folds(reports),
     },
+    Assumption {
+        name: "stable-facts-are-stable",
+        says: "A fact of `--specialize` with a reason under `stable` stays true while a copied path runs, from the comparison at its entry until it returns, whatever stores and other code there are on the way, or it does not matter that the path still uses the old value. An object with a reason under `exists` is there.",
+        applied_in: "crates/kopt/src/specialize/state.rs",
+        guards: &[SPECIALIZE],
+        applies: |_, reports| specializes(reports),
+    },
+    Assumption {
+        name: "loads-on-paths-have-no-effect",
+        says: "A load on a path that `--specialize` copies has no effect besides its result, so that it need not be made if nothing uses the result: paths read no registers of devices.",
+        applied_in: "crates/kopt/src/specialize/op.rs",
+        guards: &[SPECIALIZE],
+        applies: |_, reports| specializes(reports),
+    },
+    Assumption {
+        name: "pushed-words-are-no-variables",
+        says: "A pointer that code computes from a variable in a frame does not lead to words that were pushed: saved registers, and arguments of calls. A function that gets no arguments on the stack does not write to the frame of its caller through its stack pointer.",
+        applied_in: "crates/kopt/src/specialize/explore.rs",
+        guards: &[SPECIALIZE],
+        applies: |_, reports| specializes(reports),
+    },
 ];
 
 const FREEZE: &str = "crates/kopt/tests/filetests: freeze";
@@ -458,6 +479,7 @@ const FEATURES: &str = "tests/tests/features.rs: features_survive";
 const FOLD: &str = "crates/kopt/tests/filetests: fold";
 const OPAQUE: &str = "crates/kcfg/tests/lift.rs: what_does_not_fit_is_opaque_by_reason";
 const INLINE: &str = "crates/kopt/tests/filetests: inline";
+const SPECIALIZE: &str = "crates/kopt/tests/filetests: specialize";
 const INITMOTION: &str = "crates/kopt/tests/filetests: initmotion";
 const SYSARGS: &str = "crates/kopt/tests/filetests: sysargs";
 const REFUSED_OPERATIONS: &str =
@@ -470,6 +492,10 @@ const OTHER_COMMAND_LINE: &str =
 
 fn is_kernel(graph: &Graph) -> bool {
     matches!(graph.world(), World::Kernel(_))
+}
+
+fn specializes(reports: &[PassReport]) -> bool {
+    reports.iter().any(|report| report.pass == "specialize" && report.changed())
 }
 
 fn cuts_data(graph: &Graph) -> bool {

@@ -31,6 +31,7 @@ pub mod reach;
 pub mod report;
 pub mod retained;
 pub mod rounds;
+pub mod specialize;
 mod switches;
 pub mod sysargs;
 pub mod syscalls;
@@ -53,6 +54,7 @@ pub const PASSES: &[PassRef] = &[
     &fold::Fold,
     &icf::Icf,
     &initmotion::InitMotion,
+    &specialize::Specialize,
     &inline::Inline,
     &merge::Merge,
     &instrument::Instrument,

@@ -121,6 +121,11 @@ pub struct Arguments {
     #[arg(long, value_name = "LIST", value_parser = parse_passes, long_help = passes_help())]
     passes: Option<PassList>,
 
+    /// Copy the paths that FILE names for their facts, so that their code runs faster; each copy compares its facts first, and
+    /// otherwise the original code runs. The traces of the plan show which code is on a path. For 32-bit x86 kernels
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["objects", "from"])]
+    pub specialize: Option<PathBuf>,
+
     /// Trust a scan that could not resolve every system-call site
     #[arg(long)]
     pub assume_complete: bool,

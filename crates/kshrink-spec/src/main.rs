@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use kcli::{Failure, Output, Progress, check_machine_of_plan, named_or_piped, read_plan};
 use kopt::PassRef;
 use kopt::reach::Reach;
-use kplan::Plan;
+use kplan::{Paths, Plan};
 
 use arguments::{Arguments, Task};
 use bisect::Bisection;
@@ -57,6 +57,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let plan_path = named_or_piped(arguments.plan.as_deref());
     // An empty pipe, left by a failed command, is bad input.
     let mut plan = plan_path.map_or_else(|| Ok(Plan::default()), read_plan)?;
+    if let Some(path) = &arguments.specialize {
+        plan.paths = Some(read_paths(path)?);
+    }
     let mut selected = arguments.passes(&plan)?;
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
@@ -156,6 +159,11 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
         }
         Task::Explain(_) | Task::Retained(_) | Task::Bisect(_) | Task::Page(_) => unreachable!("done above"),
     }
+}
+
+/// Reads the paths to copy.
+fn read_paths(path: &Path) -> Result<Paths, Failure> {
+    Paths::read(kcli::read_input(path)?.as_slice(), &kcli::input_name(path)).map_err(Failure::of)
 }
 
 /// Checks that a plan is for this kernel, and warns if its list of system calls is incomplete.

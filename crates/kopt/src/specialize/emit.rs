@@ -1,0 +1,455 @@
+//! The blocks of a path as they are added to the graph.
+
+use std::collections::BTreeMap;
+
+use kcfg::graph::{Contents, Dest, Editor, Graph, Ref, Target, Terminator};
+use kcfg::index::NodeId;
+use kisa::specializing::Simple;
+use kisa::{Branch, BranchKind, Reg};
+
+use super::demand::{Demand, Exit, Form, Piece, PieceEnd, Way};
+use super::explore::{Explorer, Why};
+use super::guard::Guard;
+use super::op::{Code, Maker, bit};
+use super::state::{REGISTERS, WORD};
+use super::value::Value;
+
+/// A block of the path.
+#[derive(Clone, Debug)]
+struct Block {
+    contents: Contents,
+    end: Finish,
+}
+
+/// The end of a block, with blocks by number.
+#[derive(Clone, Copy, Debug)]
+enum Finish {
+    Go(usize),
+    Branch(u8, usize, usize),
+    /// A call, and whether it is computed.
+    Call(bool, usize),
+    Return,
+    Jump(Dest),
+    /// A call of code that several exits share.
+    Shared(usize, usize),
+}
+
+/// A path, ready to be added to a graph.
+pub struct Path {
+    blocks: Vec<Block>,
+    /// Code that several exits share: it puts known words of the stack in place.
+    shared: Vec<Contents>,
+    /// Size in bytes without branches; of the exits among them.
+    pub size: u64,
+    pub exit_size: u64,
+    /// Number of exits.
+    pub exits: u64,
+    /// Number of operations that are left, and of those that went.
+    pub left: u64,
+    pub gone: u64,
+}
+
+/// Lays out a path.
+///
+/// # Errors
+/// The reason why it cannot be encoded.
+pub fn lay_out(
+    explorer: &Explorer<'_>,
+    pieces: &[Piece],
+    exits: &[Exit],
+    after: &[Demand],
+    guard: Guard,
+    entry: NodeId,
+) -> Result<Path, Why> {
+    let maker = Maker { explorer, lowest: explorer.lowest };
+    let path =
+        Path { blocks: Vec::new(), shared: Vec::new(), size: 0, exit_size: 0, exits: 0, left: 0, gone: 0 };
+    let mut layout =
+        Layout { maker, path, starts: BTreeMap::new(), exits: BTreeMap::new(), shared: BTreeMap::new() };
+    let original = Dest { target: Target::Node(entry), offset: 0 };
+    let isa = explorer.isa;
+    let equal = isa.branch_if_equal(super::guard::ENCODING).ok_or("there is no such branch")?;
+    let differ = isa.inverse(equal).ok_or("there is no such branch")?;
+    let count = guard.blocks.len();
+    let miss = count + 1;
+    for (number, (contents, on_equal)) in guard.blocks.into_iter().enumerate() {
+        let condition = if on_equal { equal.condition } else { differ.condition };
+        layout.push(contents, Finish::Branch(condition, miss, number + 1));
+    }
+    let mut front = guard.hit;
+    layout.move_stack(&mut front, explorer.lowest)?;
+    layout.push(front, Finish::Go(0));
+    if count > 0 {
+        layout.push(guard.miss, Finish::Jump(original));
+    }
+    let first = layout.path.blocks.len();
+    layout.path.blocks[count].end = Finish::Go(first);
+    for number in order(pieces) {
+        layout.piece(number, &pieces[number], &after[number])?;
+    }
+    layout.finish(exits)?;
+    Ok(layout.path)
+}
+
+/// The pieces in an order in which most of them run on into the next one.
+fn order(pieces: &[Piece]) -> Vec<usize> {
+    let mut placed = vec![false; pieces.len()];
+    let mut order = Vec::with_capacity(pieces.len());
+    let mut pending = vec![0];
+    while let Some(mut at) = pending.pop() {
+        while !placed[at] {
+            placed[at] = true;
+            order.push(at);
+            let ways = match &pieces[at].end {
+                PieceEnd::Go(way) => vec![*way],
+                PieceEnd::Branch(_, [taken, next]) => vec![*next, *taken],
+                PieceEnd::Leave => Vec::new(),
+            };
+            let mut inner = ways.iter().filter_map(|way| match way {
+                Way::To(piece) => Some(*piece),
+                Way::Exit(_) => None,
+            });
+            let Some(next) = inner.next() else { break };
+            pending.extend(inner);
+            at = next;
+        }
+    }
+    order
+}
+
+struct Layout<'e, 'g> {
+    maker: Maker<'e, 'g>,
+    path: Path,
+    /// The first block of each piece.
+    starts: BTreeMap<usize, usize>,
+    /// The block of each exit.
+    exits: BTreeMap<usize, usize>,
+    /// The shared code that stores words of the stack, by these words.
+    shared: BTreeMap<Vec<(i32, Value)>, usize>,
+}
+
+/// Minimum number of words that exits store in shared code.
+const LEAST_SHARED: usize = 2;
+
+/// Numbers of blocks that are not laid out yet: pieces, and exits.
+const PIECE: usize = 1 << 20;
+const EXIT: usize = 1 << 21;
+
+impl Layout<'_, '_> {
+    fn push(&mut self, contents: Contents, end: Finish) {
+        self.path.size += contents.bytes.len() as u64;
+        self.path.blocks.push(Block { contents, end });
+    }
+
+    fn piece(&mut self, number: usize, piece: &Piece, after: &Demand) -> Result<(), Why> {
+        self.starts.insert(number, self.path.blocks.len());
+        let mut demand = after.clone();
+        // From the last operation to the first.
+        let mut forms = Vec::with_capacity(piece.ops.len());
+        for op in piece.ops.iter().rev() {
+            let free = demand.registers;
+            forms.push((demand.before(op), free));
+        }
+        let mut current = Contents::default();
+        for (op, (form, needed)) in piece.ops.iter().zip(forms.into_iter().rev()) {
+            let op = match (form, &op.short) {
+                (Form::None, _) => {
+                    self.path.gone += 1;
+                    continue;
+                }
+                (Form::Short, Some(short)) => short,
+                _ => op,
+            };
+            self.path.left += 1;
+            match &op.code {
+                Code::Call(contents, stack) => {
+                    let by = stack.map_or(0, |stack| stack - self.maker.lowest);
+                    self.move_stack(&mut current, by)?;
+                    let computed = !contents.refs.iter().any(|r| r.role == kcfg::graph::Role::Callee);
+                    append(&mut current, contents.clone());
+                    let next = self.path.blocks.len() + 1;
+                    self.push(std::mem::take(&mut current), Finish::Call(computed, next));
+                    self.move_stack(&mut current, -by)?;
+                }
+                code => self.code(&mut current, code, needed | op.reads)?,
+            }
+        }
+        let place = |way: Way| match way {
+            Way::To(piece) => PIECE + piece,
+            Way::Exit(exit) => EXIT + exit,
+        };
+        match &piece.end {
+            PieceEnd::Go(way) => self.push(current, Finish::Go(place(*way))),
+            PieceEnd::Branch(condition, [taken, next]) => {
+                self.push(current, Finish::Branch(*condition, place(*taken), place(*next)));
+            }
+            PieceEnd::Leave => {
+                self.move_stack(&mut current, -self.maker.lowest)?;
+                self.maker.explorer.isa.encode_return(super::guard::ENCODING, &mut current.bytes);
+                self.push(current, Finish::Return);
+            }
+        }
+        Ok(())
+    }
+
+    fn code(&self, current: &mut Contents, code: &Code, needed: u64) -> Result<(), Why> {
+        let lowest = self.maker.lowest;
+        match code {
+            Code::Plain(contents) => append(current, contents.clone()),
+            Code::Native(contents, before, after) => {
+                self.move_stack(current, before - lowest)?;
+                append(current, contents.clone());
+                self.move_stack(current, lowest - after)?;
+            }
+            Code::Move(place, word, otherwise) => {
+                let stack_pointer = self.maker.explorer.isa.convention().stack_pointer;
+                let free = (0..REGISTERS as u8)
+                    .map(Reg)
+                    .find(|&reg| reg != stack_pointer && needed & bit(reg) == 0 && Some(reg) != place.base);
+                let Some(reg) = free else { return self.code(current, otherwise, needed) };
+                append(current, self.maker.simple(Simple::Load(reg, *place))?);
+                append(current, self.maker.simple(Simple::Store(self.maker.slot(*word), reg, WORD as u8))?);
+            }
+            Code::Address(offset, word, otherwise) => {
+                let stack_pointer = self.maker.explorer.isa.convention().stack_pointer;
+                let free =
+                    (0..REGISTERS as u8).map(Reg).find(|&reg| reg != stack_pointer && needed & bit(reg) == 0);
+                let Some(reg) = free else { return self.code(current, otherwise, needed) };
+                append(current, self.maker.set(reg, Value::Stack(*offset))?);
+                append(current, self.maker.simple(Simple::Store(self.maker.slot(*word), reg, WORD as u8))?);
+            }
+            Code::Call(..) => return Err("a call is in the middle of a block"),
+        }
+        Ok(())
+    }
+
+    fn move_stack(&self, current: &mut Contents, by: i32) -> Result<(), Why> {
+        if by != 0 {
+            append(current, self.maker.simple(Simple::MoveStack(by))?);
+        }
+        Ok(())
+    }
+
+    /// Adds the exits that are used, and resolves the numbers of blocks.
+    fn finish(&mut self, exits: &[Exit]) -> Result<(), Why> {
+        self.share(exits)?;
+        let mut known: BTreeMap<(Vec<u8>, String), usize> = BTreeMap::new();
+        for number in 0..self.path.blocks.len() {
+            let targets = match self.path.blocks[number].end {
+                Finish::Go(to) | Finish::Call(_, to) => vec![to],
+                Finish::Branch(_, taken, next) => vec![taken, next],
+                _ => Vec::new(),
+            };
+            for exit in targets.into_iter().filter(|&to| to >= EXIT).map(|to| to - EXIT) {
+                if self.exits.contains_key(&exit) {
+                    continue;
+                }
+                let (contents, shared) = self.exit(&exits[exit])?;
+                let dest = exits[exit].dest;
+                let same = (contents.bytes.clone(), format!("{:?}{dest:?}{shared:?}", contents.refs));
+                let next = self.path.blocks.len();
+                let block = *known.entry(same).or_insert(next);
+                if block == next {
+                    self.path.exits += 1;
+                    self.path.exit_size += contents.bytes.len() as u64;
+                    for code in shared {
+                        let next = self.path.blocks.len() + 1;
+                        self.push(Contents::default(), Finish::Shared(code, next));
+                        self.path.exit_size += CALL;
+                        self.path.size += CALL;
+                    }
+                    self.push(contents, Finish::Jump(dest));
+                }
+                self.exits.insert(exit, block);
+            }
+        }
+        let (starts, ends) = (&self.starts, &self.exits);
+        let resolve = |to: usize| match to {
+            _ if to >= EXIT => ends.get(&(to - EXIT)).copied().ok_or("an exit is missing"),
+            _ if to >= PIECE => starts.get(&(to - PIECE)).copied().ok_or("a block is missing"),
+            _ => Ok(to),
+        };
+        for block in &mut self.path.blocks {
+            block.end = match block.end {
+                Finish::Go(to) => Finish::Go(resolve(to)?),
+                Finish::Call(computed, to) => Finish::Call(computed, resolve(to)?),
+                Finish::Branch(condition, taken, next) => {
+                    Finish::Branch(condition, resolve(taken)?, resolve(next)?)
+                }
+                other => other,
+            };
+        }
+        Ok(())
+    }
+
+    /// Returns the known words that an exit stores, by the function in whose frame they are.
+    fn by_frame(&self, exit: &Exit) -> Vec<Vec<(i32, Value)>> {
+        let mut groups = Vec::new();
+        let mut left: Vec<(i32, Value)> =
+            exit.words.iter().filter(|(_, value)| !matches!(value, Value::Stack(_))).copied().collect();
+        let mut at = Some(exit.instance);
+        while let Some(instance) = at {
+            let frame = &self.maker.explorer.instances[instance.0 as usize];
+            let (own, others) = left.into_iter().partition(|&(word, _)| word <= frame.base);
+            groups.extend(runs(own));
+            left = others;
+            at = frame.back.map(|(outer, _)| outer);
+        }
+        groups.extend(runs(left));
+        groups
+    }
+
+    /// Makes code of the stores that several exits have in common.
+    fn share(&mut self, exits: &[Exit]) -> Result<(), Why> {
+        let mut counts: BTreeMap<Vec<(i32, Value)>, usize> = BTreeMap::new();
+        for group in exits.iter().flat_map(|exit| self.by_frame(exit)) {
+            *counts.entry(group).or_default() += 1;
+        }
+        for (group, count) in counts {
+            if count < 2 || group.len() < LEAST_SHARED {
+                continue;
+            }
+            // The call pushes a word.
+            let below = Maker { explorer: self.maker.explorer, lowest: self.maker.lowest - WORD };
+            let mut code = Contents::default();
+            for &(word, value) in &group {
+                append(&mut code, below.store(word, value)?);
+            }
+            self.maker.explorer.isa.encode_return(super::guard::ENCODING, &mut code.bytes);
+            self.path.size += code.bytes.len() as u64;
+            self.path.exit_size += code.bytes.len() as u64;
+            self.shared.insert(group, self.path.shared.len());
+            self.path.shared.push(code);
+        }
+        Ok(())
+    }
+
+    /// Returns the code of an exit: it puts in place what the original code would have left. Shared code, given by its
+    /// numbers, runs before it.
+    fn exit(&self, exit: &Exit) -> Result<(Contents, Vec<usize>), Why> {
+        let maker = &self.maker;
+        let mut code = Contents::default();
+        let (mut shared, mut own) = (Vec::new(), Vec::new());
+        for group in self.by_frame(exit) {
+            match self.shared.get(&group) {
+                Some(&number) => shared.push(number),
+                None => own.extend(group),
+            }
+        }
+        for &(word, reg) in &exit.copies {
+            append(&mut code, maker.simple(Simple::Store(maker.slot(word), reg, WORD as u8))?);
+        }
+        let is_address = |value: &Value| matches!(value, Value::Stack(_));
+        for (word, value) in own {
+            append(&mut code, maker.store(word, value)?);
+        }
+        let stack_pointer = maker.explorer.isa.convention().stack_pointer;
+        let free = (0..REGISTERS as u8)
+            .map(Reg)
+            .find(|&reg| reg != stack_pointer && exit.demand.registers & bit(reg) == 0);
+        let addresses: Vec<_> = exit.words.iter().filter(|(_, value)| is_address(value)).collect();
+        // Without a free register, one is saved meanwhile.
+        let (reg, pushed) = match free {
+            Some(reg) => (reg, 0),
+            None => (maker.explorer.isa.convention().results[0], WORD),
+        };
+        let below = Maker { explorer: maker.explorer, lowest: maker.lowest - pushed };
+        if !addresses.is_empty() {
+            if pushed > 0 {
+                append(&mut code, maker.simple(Simple::Push(reg))?);
+            }
+            for &&(word, value) in &addresses {
+                append(&mut code, below.set(reg, value)?);
+                append(&mut code, below.simple(Simple::Store(below.slot(word), reg, WORD as u8))?);
+            }
+            if pushed > 0 {
+                append(&mut code, maker.simple(Simple::Pop(reg))?);
+            }
+        }
+        for &(reg, value) in &exit.registers {
+            append(&mut code, maker.set(reg, value)?);
+        }
+        self.move_stack(&mut code, exit.stack - maker.lowest)?;
+        Ok((code, shared))
+    }
+}
+
+/// Minimum number of neighbouring words with one value that are a group of their own.
+const RUN: usize = 4;
+
+/// Divides known words of a frame into groups that several exits may have in common: neighbours with one value, such as
+/// variables that were filled, and all others.
+fn runs(words: Vec<(i32, Value)>) -> Vec<Vec<(i32, Value)>> {
+    let follows = |one: &(i32, Value), next: &(i32, Value)| one.0 + WORD == next.0 && one.1 == next.1;
+    let (mut groups, mut others) = (Vec::new(), Vec::new());
+    for run in words.chunk_by(follows) {
+        match run.len() >= RUN {
+            true => groups.push(run.to_vec()),
+            false => others.extend_from_slice(run),
+        }
+    }
+    groups.push(others);
+    groups
+}
+
+/// Size in bytes of a call.
+const CALL: u64 = 5;
+
+/// Appends code.
+fn append(code: &mut Contents, more: Contents) {
+    let start = code.bytes.len() as u32;
+    code.bytes.extend(more.bytes);
+    code.refs.extend(more.refs.into_iter().map(|r| Ref { offset: r.offset + start, ..r }));
+}
+
+impl Path {
+    /// Adds the path to a graph, as a function of its own after the section of its entry. Returns its first block.
+    pub fn add(self, editor: &mut Editor<'_>, entry: NodeId) -> NodeId {
+        let graph: &Graph = editor.graph();
+        let function = graph.function_of(entry);
+        let name = function.map_or("", |function| &graph.function(function).name);
+        let name = format!("{name}.path");
+        let mut shared = Vec::new();
+        for code in self.shared {
+            let nodes = editor.add_function(entry, format!("{name}.exit"), vec![code]);
+            editor.align(nodes[0], 1);
+            editor.end_block(nodes[0], Terminator::Return);
+            shared.push(nodes[0]);
+        }
+        let graph = editor.graph();
+        let contents = self.blocks.iter().map(|block| match block.end {
+            Finish::Shared(code, _) => {
+                Contents::call(graph, super::guard::ENCODING, Target::Node(shared[code]))
+            }
+            _ => block.contents.clone(),
+        });
+        let contents = contents.collect();
+        let nodes = editor.add_function(entry, name, contents);
+        let at = |number: usize| Dest { target: Target::Node(nodes[number]), offset: 0 };
+        for (number, block) in self.blocks.iter().enumerate() {
+            let end = match block.end {
+                Finish::Go(to) => Terminator::FallThrough(nodes[to]),
+                Finish::Branch(condition, taken, next) => {
+                    let mut branch = Branch { kind: BranchKind::Conditional, condition };
+                    let (mut taken, mut next) = (taken, next);
+                    // The way to the next block needs no branch.
+                    if taken == number + 1
+                        && let Some(inverse) = editor.graph().isa().inverse(branch)
+                    {
+                        branch = inverse;
+                        std::mem::swap(&mut taken, &mut next);
+                    }
+                    Terminator::Branch { branch, taken: at(taken), next: nodes[next] }
+                }
+                Finish::Shared(_, next) | Finish::Call(false, next) => {
+                    Terminator::Call { next: Some(nodes[next]) }
+                }
+                Finish::Call(true, next) => Terminator::IndirectCall { next: Some(nodes[next]) },
+                Finish::Return => Terminator::Return,
+                Finish::Jump(dest) => Terminator::Jump(dest),
+            };
+            editor.end_block(nodes[number], end);
+        }
+        nodes[0]
+    }
+}

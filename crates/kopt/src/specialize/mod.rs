@@ -1,0 +1,343 @@
+/*!
+Pass `specialize`: copies of paths through a kernel for known inputs (Bhatia et al. 2004, section 3).
+
+The plan names a function, objects that its arguments lead to, and facts about their words. The pass makes a copy of the
+code that runs from there on, as far as traces show it: it follows the functions into their callees (`explore`) with what
+is known (`state`, `step`), decides branches, makes computed calls direct, and leaves out what then has no effect (`op`,
+`demand`). The copy begins with a comparison of the facts that decided something (`guard`); if one does not hold, it jumps
+to the original function, whose arguments and stack are untouched.
+
+**Frames.** The copy has the frames of all functions on the path, each at the place where the original would have it, so
+that addresses in frames are the same. But it moves the stack pointer only once, to the lowest place that it reaches: pushes,
+pops, calls and returns of functions in their new places become plain stores and loads, and most of these go. Words of the
+frames are stored only if something in the copy reads them.
+
+**Exits.** A block that did not run is not copied. The way to it is an exit: it stores the known words of the frames that
+the copy has not stored, return addresses among them, sets the registers and the stack pointer, and jumps to the block in
+the original code. From there on, everything is as if the copy had never run.
+
+**Facts.** A fact holds until a store that may change it: a store through a pointer to another object, or a call of original
+code. A fact that the plan calls stable holds in spite of them; it is an assumption, which the report lists. Nothing else
+about memory outside of the frames is remembered: every other load of the original is made, and made in its order.
+
+The pass copies no code that is patched at run time or that a table is about. A function with such code on its hot way stays
+a call.
+*/
+
+mod context;
+mod demand;
+mod emit;
+mod explore;
+mod guard;
+mod op;
+mod state;
+mod step;
+mod value;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kcfg::edges::Edges;
+use kcfg::flow::{DataUses, GraphProgram};
+use kcfg::graph::{Editor, Graph, SymbolPlace, Terminator};
+use kcfg::index::{FunctionId, NodeId};
+use kflow::{Callee, Liveness, Summaries};
+use kplan::Plan;
+
+use crate::pass::{Context, Facts, Pass, Phase, Runs};
+use crate::ran::Ran;
+use crate::report::PassReport;
+use demand::{Exit, Needs, Piece, PieceEnd, Way};
+use explore::{Edge, End, Explorer, Key, Why};
+use op::Maker;
+use value::Value;
+
+/// Maximum number of blocks that turn out not to be copyable.
+const RETRIES: usize = 100;
+
+/// Pass `specialize`: copies paths for known inputs.
+pub struct Specialize;
+
+impl Pass for Specialize {
+    fn facts(&self) -> Facts {
+        Facts {
+            name: "specialize",
+            summary: "copies the paths of the plan for their facts, and guards the copies",
+            phase: Phase::Finishes,
+            runs: Runs::WithPlan(|plan| plan.paths.is_some()),
+            on_64_bits: false,
+        }
+    }
+
+    fn run(&self, graph: &mut Graph, context: &mut Context<'_>) -> PassReport {
+        let mut report = PassReport::new(self.name());
+        let Some(paths) = &context.plan.paths else {
+            report.keep("every path", "the plan has no paths");
+            return report;
+        };
+        for path in &paths.paths {
+            match specialize(graph, context.plan, path, &mut report) {
+                Ok(()) => report.count("paths", 1),
+                Err(why) => report.keep(format!("the path from {}", path.entry), why),
+            }
+        }
+        report
+    }
+}
+
+/// Copies a path.
+///
+/// # Errors
+/// The reason why there is no copy.
+fn specialize(
+    graph: &mut Graph,
+    plan: &Plan,
+    path: &kplan::Path,
+    report: &mut PassReport,
+) -> Result<(), String> {
+    let entry = function(graph, &path.entry)?;
+    let targets = targets(graph, path)?;
+    separate(graph, &targets);
+    let made = make(graph, plan, path, entry, &targets, report)?;
+    // Everybody enters through a gate, which then becomes the path; the path itself goes to the original function.
+    let mut editor = Editor::new(graph, "specialize");
+    let align = editor.graph().node(entry).align;
+    let gate = editor.add_block(entry, Default::default(), Terminator::FallThrough(entry));
+    editor.replace_uses(entry, gate);
+    editor.align(entry, align);
+    editor.finish();
+    let mut editor = Editor::new(graph, "specialize");
+    let first = made.add(&mut editor, entry);
+    editor.replace_uses(gate, first);
+    editor.finish();
+    graph.remove(gate);
+    report.redirected += 1;
+    Ok(())
+}
+
+/// Returns the block at the start of a function.
+///
+/// # Errors
+/// If there is no function of that name, or several.
+fn function(graph: &Graph, name: &str) -> Result<NodeId, String> {
+    let mut found = graph.symbols().iter().filter_map(|symbol| match symbol.place {
+        SymbolPlace::Node(node, 0) if symbol.name == name && graph.node(node).live => Some(node),
+        _ => None,
+    });
+    let node = found.find(|&node| graph.function_of(node).is_some());
+    let node = node.ok_or_else(|| format!("there is no function {name}"))?;
+    match found.any(|other| other != node) {
+        true => Err(format!("there are several functions {name}")),
+        false => Ok(node),
+    }
+}
+
+/// Returns the functions that computed calls of functions are expected to call, by caller.
+///
+/// # Errors
+/// As for [`function`].
+fn targets(graph: &Graph, path: &kplan::Path) -> Result<BTreeMap<FunctionId, NodeId>, String> {
+    let mut targets = BTreeMap::new();
+    for target in &path.targets {
+        let caller = function(graph, &target.caller)?;
+        let callee = function(graph, &target.callee)?;
+        targets.extend(graph.function_of(caller).map(|caller| (caller, callee)));
+    }
+    Ok(targets)
+}
+
+/// Makes each computed call of these functions a block of its own, to which a path can leave.
+fn separate(graph: &mut Graph, targets: &BTreeMap<FunctionId, NodeId>) {
+    let callers = targets.keys().flat_map(|&caller| graph.function(caller).blocks.clone());
+    let mut cuts = Vec::new();
+    for node in callers.filter(|&node| graph.node(node).live) {
+        let Some(Terminator::IndirectCall { .. }) = graph.block(node).map(|block| &block.end) else {
+            continue;
+        };
+        let at = graph.decode(node).flatten().last().map(|inst| inst.at.address as u32);
+        cuts.extend(at.filter(|&at| at > 0).map(|at| (node, at)));
+    }
+    let mut editor = Editor::new(graph, "specialize");
+    for (node, at) in cuts {
+        editor.split_block(node, at);
+    }
+    editor.finish();
+}
+
+/// Makes the copy of a path.
+fn make(
+    graph: &Graph,
+    plan: &Plan,
+    path: &kplan::Path,
+    entry: NodeId,
+    targets: &BTreeMap<FunctionId, NodeId>,
+    report: &mut PassReport,
+) -> Result<emit::Path, String> {
+    let specialize = graph.isa().specialize().ok_or("the machine is not supported")?;
+    let program = GraphProgram::of(graph);
+    if program.machine().convention.is_none() {
+        return Err("a function pops its arguments, so that the stack pointer after calls is unknown".into());
+    }
+    let memory = DataUses::of(graph).constant_memory(graph);
+    let summaries = Summaries::of(&program, program.machine(), memory.clone());
+    let liveness = Liveness::of(&program, &summaries);
+    let edges = Edges::of(graph);
+    let ran = Ran::of(graph, plan);
+    let is_hot = |node: NodeId| ran.may_have(node);
+    let calls: BTreeSet<FunctionId> = path
+        .calls
+        .iter()
+        .flat_map(|name| {
+            let named = graph.symbols().iter().filter(move |symbol| symbol.name == *name);
+            named.filter_map(|symbol| match symbol.place {
+                SymbolPlace::Node(node, 0) => graph.function_of(node),
+                _ => None,
+            })
+        })
+        .collect();
+    let mut explorer =
+        Explorer::new(graph, specialize, &program, &summaries, &memory, &edges, &is_hot, &calls, targets);
+    let state = context::enter(&mut explorer, path)?;
+    let needs = Needs { graph, program: &program, summaries: &summaries, liveness: &liveness };
+    let mut retries = RETRIES;
+    let (pieces, exits) = loop {
+        explorer.run(entry, state.clone())?;
+        explorer.used.clear();
+        explorer.used_addresses.clear();
+        match pieces(&mut explorer, &needs) {
+            Ok(made) => break made,
+            Err((node, why)) if node != entry && retries > 0 => {
+                explorer.refuse(node, why);
+                retries -= 1;
+            }
+            Err((_, why)) => return Err(why.into()),
+        }
+    };
+    let after = demand::solve(&pieces, &exits, |node| needs.at_return(node));
+    let convention = graph.isa().convention();
+    let (live, changes) = match program.block(entry) {
+        Some(block) => {
+            let summary = summaries.get(Callee::Function(program.function_of(block)));
+            (liveness.before(block), summary.changes)
+        }
+        None => (u64::MAX, 0),
+    };
+    let objects = explorer.context.objects.iter();
+    let bases = objects.fold(0, |set, object| match object.from {
+        context::From::Register(reg) => set | op::bit(reg),
+        _ => set,
+    });
+    let scratch = guard::scratch(live | bases, changes, convention.stack_pointer, convention.call_clobbered);
+    let (context, used, addresses) = (&explorer.context, &explorer.used, &explorer.used_addresses);
+    let guard = guard::guard(graph, specialize, context, used, addresses, scratch)?;
+    let used_facts = context.facts.iter().enumerate().filter(|(number, _)| used.contains(number));
+    let stable = used_facts.filter(|(_, fact)| fact.stable).count();
+    report.count("facts compared", guard.compared);
+    report.count("instructions that compare facts", guard.instructions);
+    report.count("facts assumed to be stable", stable as u64);
+    report.count("facts that decide nothing", (context.facts.len() - used.len()) as u64);
+    report.count("functions on paths", explorer.instances.len() as u64);
+    for (name, why) in &explorer.kept {
+        report.keep(format!("the call of {name}"), *why);
+    }
+    let made = emit::lay_out(&explorer, &pieces, &exits, &after, guard, entry)?;
+    report.count("bytes of paths, without branches", made.size);
+    report.count("bytes of exits among them", made.exit_size);
+    report.count("exits", made.exits);
+    report.count("operations left", made.left);
+    report.count("operations that went", made.gone);
+    Ok(made)
+}
+
+/// Makes operations of all blocks of a path.
+///
+/// # Errors
+/// The block that cannot be copied, and the reason.
+fn pieces(
+    explorer: &mut Explorer<'_>,
+    needs: &Needs<'_, '_>,
+) -> Result<(Vec<Piece>, Vec<Exit>), (NodeId, Why)> {
+    let keys: Vec<Key> = {
+        // The first key is the entry, because it is the first block of the first function on the path.
+        let entry = explorer.first();
+        let others = explorer.states.keys().copied().filter(|&key| key != entry);
+        std::iter::once(entry).chain(others).collect()
+    };
+    let number = |key: &Key| keys.iter().position(|other| other == key);
+    let (mut pieces, mut exits) = (Vec::new(), Vec::new());
+    for &key in &keys {
+        let state = explorer.states[&key].clone();
+        let (mut ops, mut problem, mut last) = (Vec::new(), None, state.clone());
+        let followed = explorer.follow(key, state, |explorer, before, instruction, after| {
+            let maker = Maker { explorer, lowest: explorer.lowest };
+            match maker.make(before, instruction, after) {
+                Ok(more) => ops.extend(more),
+                Err(why) => problem = problem.or(Some(why)),
+            }
+            last = after.clone();
+        });
+        let (end, state) = followed.map_err(|why| (key.1, why))?;
+        if let Some(why) = problem {
+            return Err((key.1, why));
+        }
+        let stack = explorer.stack(&state).map_err(|why| (key.1, why))?;
+        let mut way = |edge: &Edge, state: state::State| match edge {
+            Edge::To(to) => number(to).map(Way::To).ok_or((key.1, "a block is missing")),
+            Edge::Exit(dest) => {
+                exits.push(needs.exit(explorer, key.0, *dest, state, stack));
+                Ok(Way::Exit(exits.len() - 1))
+            }
+        };
+        let end = match &end {
+            End::Go(edge) => PieceEnd::Go(way(edge, state)?),
+            End::Branch { condition, ways: [taken, next] } => {
+                let taken = way(taken, explorer.refined(&state, *condition, true))?;
+                let next = way(next, explorer.refined(&state, *condition, false))?;
+                PieceEnd::Branch(*condition, [taken, next])
+            }
+            End::Enter(edge, word, next) => {
+                let maker = Maker { explorer, lowest: explorer.lowest };
+                let back = Value::Symbol(explorer.graph.symbol_for(*next), 0);
+                ops.push(maker.store_return(*word, back).map_err(|why| (key.1, why))?);
+                PieceEnd::Go(way(edge, state)?)
+            }
+            End::Expect(callee, [enter, exit], word, next) => {
+                let maker = Maker { explorer, lowest: explorer.lowest };
+                let graph = explorer.graph;
+                let instructions = graph.instructions(key.1).unwrap_or_default();
+                let made = instructions.last().ok_or("a block is empty").and_then(|instruction| {
+                    let back = Value::Symbol(graph.symbol_for(*next), 0);
+                    let compared = maker.compare_target(&last, instruction, *callee)?;
+                    Ok([compared, maker.store_return(*word, back)?])
+                });
+                ops.extend(made.map_err(|why| (key.1, why))?);
+                let equal = explorer.isa.branch_if_equal(guard::ENCODING);
+                let equal = equal.ok_or((key.1, "there is no such branch"))?;
+                let stack = explorer.stack(&last).map_err(|why| (key.1, why))?;
+                let Edge::Exit(dest) = exit else { return Err((key.1, "a call is missing")) };
+                exits.push(needs.exit(explorer, key.0, *dest, last.clone(), stack));
+                let out = Way::Exit(exits.len() - 1);
+                let to = match enter {
+                    Edge::To(to) => number(to).map(Way::To),
+                    Edge::Exit(_) => None,
+                };
+                let to = to.ok_or((key.1, "a block is missing"))?;
+                PieceEnd::Branch(equal.condition, [to, out])
+            }
+            End::Call(call, edge) => {
+                let maker = Maker { explorer, lowest: explorer.lowest };
+                let graph = explorer.graph;
+                let callee = graph.callee(key.1).copied();
+                let instructions = graph.instructions(key.1).unwrap_or_default();
+                let call = instructions
+                    .last()
+                    .ok_or("a block is empty")
+                    .and_then(|instruction| maker.call(&last, instruction, call, callee));
+                ops.push(call.map_err(|why| (key.1, why))?);
+                PieceEnd::Go(way(edge, state)?)
+            }
+            End::Leave => PieceEnd::Leave,
+        };
+        pieces.push(Piece { key, ops, end });
+    }
+    Ok((pieces, exits))
+}
