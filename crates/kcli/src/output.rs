@@ -2,7 +2,7 @@
 //!
 //! An output file is written under a temporary name in its own directory and renamed when it is complete. A rename
 //! within a directory is atomic. A reader (or the next `make`) therefore sees the old file or the new one, never half
-//! of one, and a failed job leaves no file.
+//! of one, and a failed or interrupted job leaves no file.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Stdout, Write};
@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tempfile::NamedTempFile;
+use crate::scratch::ScratchFile;
 
 /// Set when a write to standard output found no reader.
 static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
@@ -20,7 +20,8 @@ pub(crate) fn stdout_is_closed() -> bool {
     STDOUT_CLOSED.load(Ordering::Relaxed)
 }
 
-/// A buffered output. [`Output::commit`] makes it visible under its name; if it is dropped before, it leaves no file.
+/// A buffered output. [`Output::commit`] makes it visible under its name; if it is dropped before,
+/// or a signal ends the process, it leaves no file.
 #[derive(Debug)]
 pub struct Output {
     name: String,
@@ -33,7 +34,7 @@ enum Sink {
     /// A file that is not a regular file (`/dev/null`, a named pipe). A rename would replace it.
     Device(BufWriter<File>),
     File {
-        temporary: BufWriter<NamedTempFile>,
+        temporary: BufWriter<ScratchFile>,
         path: PathBuf,
     },
 }
@@ -68,7 +69,7 @@ impl Output {
             Sink::Stdout(mut stdout) => note_closed(stdout.flush()),
             Sink::Device(mut file) => file.flush(),
             Sink::File { temporary, path } => match temporary.into_inner() {
-                Ok(file) => file.persist(&path).map(drop).map_err(|error| error.error),
+                Ok(file) => file.keep(&path),
                 Err(error) => Err(error.into_error()),
             },
         };
@@ -116,18 +117,16 @@ fn open(path: &Path) -> io::Result<Sink> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    let temporary = tempfile::Builder::new()
-        .prefix(".kshrink-")
-        .permissions(Permissions::from_mode(mode))
-        .tempfile_in(directory)
-        // The message of tempfile contains the temporary name, which means nothing to the user.
-        .map_err(|error| match error.kind() {
+    // The message of tempfile contains the temporary name, which means nothing to the user.
+    let temporary = ScratchFile::new_in(directory, ".kshrink-", Permissions::from_mode(mode)).map_err(
+        |error| match error.kind() {
             io::ErrorKind::NotFound => {
                 let message = format!("there is no directory {}; create it first", directory.display());
                 io::Error::new(io::ErrorKind::NotFound, message)
             }
             kind => kind.into(),
-        })?;
+        },
+    )?;
     Ok(Sink::File { temporary: BufWriter::new(temporary), path })
 }
 

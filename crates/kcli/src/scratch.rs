@@ -1,10 +1,10 @@
-//! Scratch directories, and commands that work in them. A signal that ends this process cleans up both.
+//! Scratch directories and files, and commands that work in them. A signal that ends this process cleans up all of them.
 //!
-//! SIGINT, SIGTERM and SIGHUP kill the commands and everything that they started, remove the directories, and then end
-//! the process as by default. Each command runs in a process group of its own, so that none of its processes survives.
+//! SIGINT, SIGTERM and SIGHUP kill the commands and everything that they started, remove the directories and files, and
+//! then end the process as by default. Each command runs in a process group of its own, so that none of its processes survives.
 
-use std::fs;
-use std::io::{self, BufRead, BufReader, Read};
+use std::fs::{self, Permissions};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use tracing::info_span;
 
 /// The time between two attempts to remove a directory that a killed process may still have used.
@@ -31,11 +31,13 @@ const QUOTED_LINES: usize = 15;
 /// Everything that a signal must not leave behind.
 struct Registry {
     directories: Vec<PathBuf>,
+    files: Vec<PathBuf>,
     /// The process groups of running commands.
     groups: Vec<Pid>,
 }
 
-static REGISTRY: Mutex<Registry> = Mutex::new(Registry { directories: Vec::new(), groups: Vec::new() });
+static REGISTRY: Mutex<Registry> =
+    Mutex::new(Registry { directories: Vec::new(), files: Vec::new(), groups: Vec::new() });
 
 fn registry() -> MutexGuard<'static, Registry> {
     REGISTRY.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -89,6 +91,63 @@ impl Drop for ScratchDir {
         let mut registry = registry();
         if let Some(dir) = self.dir.take() {
             registry.directories.retain(|path| path != dir.path());
+        }
+    }
+}
+
+/// A file that is removed when this is dropped, or when a signal ends the process.
+#[derive(Debug)]
+pub(crate) struct ScratchFile {
+    /// `None` only while it is dropped.
+    file: Option<NamedTempFile>,
+}
+
+impl ScratchFile {
+    /// Makes an empty file in `parent`, whose name begins with `prefix`.
+    ///
+    /// # Errors
+    /// The errors of the file system, and of installing the signal handlers.
+    pub(crate) fn new_in(parent: &Path, prefix: &str, permissions: Permissions) -> io::Result<ScratchFile> {
+        watch_signals()?;
+        let mut registry = registry();
+        let file = tempfile::Builder::new().prefix(prefix).permissions(permissions).tempfile_in(parent)?;
+        registry.files.push(file.path().to_path_buf());
+        Ok(ScratchFile { file: Some(file) })
+    }
+
+    /// Gives the file another name.
+    ///
+    /// # Errors
+    /// The errors of the file system. Then the file is removed, and one that already had the name is unchanged.
+    pub(crate) fn keep(mut self, name: &Path) -> io::Result<()> {
+        let mut registry = registry();
+        let Some(file) = self.file.take() else { return Ok(()) };
+        let path = file.path().to_path_buf();
+        let renamed = file.persist(name).map(drop).map_err(|error| error.error);
+        registry.files.retain(|other| *other != path);
+        renamed
+    }
+
+    fn file(&mut self) -> &mut NamedTempFile {
+        self.file.as_mut().expect("a file until it is dropped")
+    }
+}
+
+impl Write for ScratchFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file().flush()
+    }
+}
+
+impl Drop for ScratchFile {
+    fn drop(&mut self) {
+        let mut registry = registry();
+        if let Some(file) = self.file.take() {
+            registry.files.retain(|path| path != file.path());
         }
     }
 }
@@ -191,6 +250,9 @@ fn end(signal: i32) {
         while fs::remove_dir_all(directory).is_err() && directory.exists() && attempts.next().is_some() {
             thread::sleep(PAUSE);
         }
+    }
+    for file in &registry.files {
+        let _ = fs::remove_file(file);
     }
     let _ = emulate_default_handler(signal);
 }

@@ -5,8 +5,11 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitCode, Output as Finished, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use kcli::scratch::run_shell;
 use kcli::{Failure, OrBadInput, Output, Progress, is_piped_stdin, read_input};
@@ -22,6 +25,7 @@ fn main() -> ExitCode {
             closed_pipe();
             standard_input();
             output_files();
+            interrupted_output();
             println!("kcli: all commands behaved");
             ExitCode::SUCCESS
         }
@@ -47,6 +51,8 @@ fn child(job: &str) -> Result<(), Failure> {
         path => {
             let mut file = Output::create(Path::new(path))?;
             file.write_all(b"content")?;
+            // A parent with a pipe ends it by a signal meanwhile.
+            read_input(Path::new("-"))?;
             file.commit()?;
         }
     }
@@ -122,4 +128,23 @@ fn output_files() {
     assert!(message.starts_with("child: error: cannot write /nonexistent/out: "), "{message}");
     let (code, output, _) = finish(&mut command("-"));
     assert_eq!((code, &output[..]), (Some(0), "content"));
+}
+
+fn interrupted_output() {
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        let directory = tempfile::tempdir().unwrap();
+        // A shell ignores SIGINT in background commands.
+        let mut running = Command::new("env");
+        running.arg("--default-signal=INT,TERM,HUP").arg(std::env::current_exe().unwrap());
+        let mut running =
+            running.env(CHILD, directory.path().join("out")).stdin(Stdio::piped()).spawn().unwrap();
+        while fs::read_dir(directory.path()).unwrap().count() == 0 {
+            assert_eq!(running.try_wait().unwrap(), None);
+            thread::sleep(Duration::from_millis(5));
+        }
+        let signal = Command::new("sh").args(["-c", &format!("kill -{name} {}", running.id())]).status();
+        assert!(signal.unwrap().success());
+        assert_eq!(running.wait().unwrap().signal(), Some(number), "SIG{name}");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "SIG{name}");
+    }
 }

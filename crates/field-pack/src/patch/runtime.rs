@@ -93,7 +93,7 @@ const INSERTIONS: [Insertion; 8] = [
 ];
 
 /// The functions that the insertions and the side table call.
-const DROP: &str = "\
+pub(super) const DROP: &str = "\
 /* Marks the cache of an object with a value in mm/kshrink_fields.c. */
 void slab_has_fields(const void *field)
 {

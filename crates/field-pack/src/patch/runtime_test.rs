@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 
 use super::accessors::Compressed;
 use super::helper::Helper;
-use super::runtime::{HEADER, TABLE, members};
+use super::runtime::{DROP, HEADER, TABLE, members};
 use super::structure::Type;
 use crate::document::{Scheme, Value};
 use crate::scan::MemberKind;
@@ -137,23 +137,16 @@ static u64 choices(unsigned int index, unsigned int choice)
     }
 }
 
-/// Compiles the program.
+/// Compiles the program of [`write_program`].
 fn compile(dir: &Path, options: &[&str]) {
+    compile_sources(dir, &[options, &["model.c", "table.c", "members.c"]].concat());
+}
+
+/// Compiles a program.
+fn compile_sources(dir: &Path, arguments: &[&str]) {
     let mut command = Command::new("gcc");
-    command.current_dir(dir).args(options);
-    command.args([
-        "-std=gnu11",
-        "-g",
-        "-Wall",
-        "-Werror",
-        "-I.",
-        "-o",
-        "model",
-        "model.c",
-        "table.c",
-        "members.c",
-    ]);
-    let output = command.arg("-pthread").output().unwrap();
+    command.current_dir(dir).args(["-std=gnu11", "-g", "-Wall", "-Werror", "-I.", "-o", "model", "-pthread"]);
+    let output = command.args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -195,4 +188,13 @@ fn missing_memory_stops_or_keeps_the_old_value() {
     let output = run(dir.path(), &["panic"]);
     assert_eq!(output.status.code(), Some(42));
     assert_eq!(String::from_utf8_lossy(&output.stdout), "kshrink: no memory for a value of object.narrow\n");
+}
+
+#[test]
+fn freed_objects_of_marked_caches_drop_their_values() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("drop.h"), DROP).unwrap();
+    fs::write(dir.path().join("slab.c"), include_str!("../../tests/runtime/slab.c")).unwrap();
+    compile_sources(dir.path(), &["-O2", "-fsanitize=address,undefined", "-fno-sanitize-recover", "slab.c"]);
+    succeeds(dir.path(), &[]);
 }
