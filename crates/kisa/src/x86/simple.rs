@@ -235,7 +235,6 @@ mod tests {
     use super::super::I386;
     use super::super::registers::EBX;
     use super::*;
-    use crate::specializing::Specialize;
     use crate::{Encoding, Isa, Rewritable};
 
     fn text(bytes: &[u8]) -> String {
