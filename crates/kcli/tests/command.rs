@@ -138,6 +138,8 @@ fn interrupted_output() {
         running.arg("--default-signal=INT,TERM,HUP").arg(std::env::current_exe().unwrap());
         let mut running =
             running.env(CHILD, directory.path().join("out")).stdin(Stdio::piped()).spawn().unwrap();
+        // It waits for the end of its input, which wait() would close.
+        let _input = running.stdin.take();
         while fs::read_dir(directory.path()).unwrap().count() == 0 {
             assert_eq!(running.try_wait().unwrap(), None);
             thread::sleep(Duration::from_millis(5));
