@@ -87,8 +87,8 @@ fn the_web_kernel_shrinks_and_still_serves() {
         let folded = shared_names(&small.dir.join("System.map"));
         assert!(folded >= 600, "only {folded} functions have the address of another one");
         before.check("kshrink-spec");
-        // Constants folded, all identical code merged, and every kind of edit, everywhere.
-        let passes = "syscalls,reach,fold,icf,initmotion,merge,exercise";
+        // Constants folded, functions in the place of their only call, all identical code merged, and every kind of edit.
+        let passes = "syscalls,reach,fold,icf,initmotion,inline,merge,exercise";
         let edited = test.rewritten(&kernel, "edited", &plan, &["--passes", passes, "--merge", "all"]);
         test.passes(&scenario, &edited.kernel, &[]);
         for name in ["bugs-are-fatal", "plan-is-complete", "init-code-is-done-when-it-is-freed"] {

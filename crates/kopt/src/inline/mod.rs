@@ -26,6 +26,9 @@ its new place shows a word of the caller's frame instead of a return address.
 Where calls leave the return address in a register (ARM), each function has an entry in the index of unwind tables, and a
 return loads what the function has saved. The pass does nothing there. User programs may need a stack that is aligned to
 more than a word; if an instruction shows that, only functions that call nothing are inlined.
+
+The pass runs only if it is named: freezing finds the code that must not freeze by the names of functions, and refuses a
+kernel in which one of them has moved into its caller.
 */
 
 mod body;
@@ -60,7 +63,7 @@ impl Pass for Inline {
             name: "inline",
             summary: "puts functions in the place of their only call, where that is smaller",
             phase: Phase::Finishes,
-            runs: Runs::WithPlan(|plan| plan.coverage.is_none() && plan.order.is_none()),
+            runs: Runs::IfNamed,
             on_64_bits: true,
         }
     }
