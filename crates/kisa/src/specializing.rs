@@ -1,9 +1,9 @@
-//! What a copy of code with known inputs needs: values of which some bits are known, and encodings of a few operations.
+//! Partly known values, and encodings of a few operations, for copies of code with known inputs.
 
 use crate::inst::Inst;
 use crate::semantics::{Reg, low_bytes};
 
-/// A number of 32 bits, some of which are known.
+/// A number of 32 bits with known and unknown bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Bits {
     /// The known bits.

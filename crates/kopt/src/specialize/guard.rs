@@ -12,10 +12,10 @@ use super::op::{bit, reference};
 use super::state::WORD;
 use super::value::{Base, NameId, Value};
 
-/// The code that compares: blocks, each of which ends with a branch to the original function, taken if the operands of
-/// its last comparison are equal (`true`) or differ.
+/// The code that compares.
 pub struct Guard {
-    /// The blocks.
+    /// Its blocks. Each ends with a branch to the original function, which is taken if the operands of the block's last
+    /// comparison are equal (`true`) or differ.
     pub blocks: Vec<(Contents, bool)>,
     /// The code after the last of them, and the code before the jump to the original function.
     pub hit: Contents,

@@ -54,7 +54,7 @@ pub fn words(offset: i32, width: u8) -> impl Iterator<Item = i32> {
     (first..offset.saturating_add(width.into())).step_by(WORD as usize)
 }
 
-/// Returns a word with some bytes of it replaced; `offset` is that of the bytes in it.
+/// Returns a word with some bytes replaced, which begin at an offset in bytes.
 fn merged(word: Value, value: Value, offset: i32, width: u8) -> Value {
     Value::Bits(word.bits().with(value.bits().low(width), width, 8 * offset as u32))
 }
