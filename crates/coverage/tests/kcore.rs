@@ -19,7 +19,7 @@ const BLOCKS: &str = r#"{"schema": "kshrink-blocks/1",
 
 const RAW: &str = "raw: not an ELF file; expected an ELF core (/proc/kcore, or QEMU's dump-guest-memory); raw memory \
                    needs --base";
-const RAN: [&str; 2] = ["start_kernel 0+55", "half 0+11"];
+const RAN: [&str; 2] = ["start_kernel 0+57", "half 0+11"];
 
 #[test]
 fn counters_are_read_from_every_kind_of_dump() {

@@ -58,7 +58,7 @@ impl Traced {
         );
     }
 
-    /// Runs a kernel with these options of QEMU until it reports its end twice, then runs these commands of QEMU's monitor.
+    /// Runs a kernel with these options of QEMU until it reports its end, then runs these commands of QEMU's monitor.
     fn run(&self, kernel: &str, options: &[&str], commands: &str) {
         let _ = fs::remove_file(self.path("done"));
         let qemu = Command::new("qemu-system-x86_64")
@@ -72,7 +72,7 @@ impl Traced {
             .spawn();
         let mut qemu = Machine(qemu.expect("run qemu-system-x86_64; install the package qemu-system-x86"));
         let started = Instant::now();
-        while fs::metadata(self.path("done")).map_or(0, |file| file.len()) < 2 {
+        while fs::metadata(self.path("done")).map_or(0, |file| file.len()) == 0 {
             assert!(started.elapsed() < LIMIT, "the kernel does not finish");
             std::thread::sleep(Duration::from_millis(20));
         }
