@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kcfg::graph::{Graph, SymbolPlace, Target};
+use kcfg::index::NodeId;
 use kisa::specializing::Bits;
 use kisa::{Reg, Symbol};
 use kplan::{Path, PointerPlace};
@@ -148,12 +149,17 @@ pub fn enter(explorer: &mut Explorer<'_>, path: &Path) -> Result<State, String> 
     Ok(state)
 }
 
-/// Returns the symbol that stands for the address of a function or variable in instructions.
-fn symbol(graph: &Graph, name: &str) -> Result<Symbol, String> {
-    let mut found = graph.symbols().iter().filter_map(|symbol| match symbol.place {
+/// Returns the code and data with this name, as long as they are live.
+pub fn named<'a>(graph: &'a Graph, name: &'a str) -> impl Iterator<Item = NodeId> + 'a {
+    graph.symbols().iter().filter_map(move |symbol| match symbol.place {
         SymbolPlace::Node(node, 0) if symbol.name == name && graph.node(node).live => Some(node),
         _ => None,
-    });
+    })
+}
+
+/// Returns the symbol that stands for the address of a function or variable in instructions.
+fn symbol(graph: &Graph, name: &str) -> Result<Symbol, String> {
+    let mut found = named(graph, name);
     let node = found.next().ok_or_else(|| format!("there is no function or variable {name}"))?;
     if found.any(|other| other != node) {
         return Err(format!("there are several functions or variables {name}"));

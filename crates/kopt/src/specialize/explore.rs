@@ -35,7 +35,7 @@ const LEAF: u32 = 32;
 const VISITS: usize = 40_000;
 
 /// Maximum number of blocks that turn out not to be copyable.
-const RETRIES: usize = 100;
+pub const RETRIES: usize = 100;
 
 /// An occurrence of a function in a path.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -612,50 +612,18 @@ impl<'g> Explorer<'g> {
         let entry = target.filter(|&target| !graph.may_be_replaced(target));
         let entry = entry.and_then(|target| graph.resolve(target)).filter(|&(_, inside)| inside == 0);
         if let Some((entry, _)) = entry {
-            let continues = (self.ran)(next) && self.may_copy(next).is_ok();
-            match self.may_enter(instance, entry) {
-                Ok(()) if continues => {
-                    let base = stack - WORD;
-                    let inner = self.enter(instance, node, entry, Some((instance, next)), base);
-                    if self.instances[inner.0 as usize].base != base {
-                        return Err("a function is called with different stack pointers");
-                    }
-                    state.set_register(stack_pointer, Value::Stack(base));
-                    state.set_stack(base, Value::Symbol(graph.symbol_for(next), 0));
-                    return Ok(End::Enter(Edge::To((inner, entry)), base, next));
-                }
-                Ok(()) => {}
-                Err(why) => {
-                    if let Some(function) = graph.function_of(entry) {
-                        self.kept.insert(graph.function(function).name.clone(), why);
-                    }
-                }
+            if let Some((inner, base)) = self.enter_call((instance, node), entry, next, true, state)? {
+                return Ok(End::Enter(Edge::To(inner), base, next));
             }
         }
         let own = self.instances[instance.0 as usize].function;
         let expected = own.and_then(|own| self.targets.get(&own).copied());
         if let (None, None, Some(entry)) = (direct, target, expected) {
-            let continues = (self.ran)(next) && self.may_copy(next).is_ok();
             // The original call has to be a block of its own, to which the path can leave.
             let is_alone = last.offset == 0;
-            match self.may_enter(instance, entry) {
-                Ok(()) if continues && is_alone => {
-                    let base = stack - WORD;
-                    let inner = self.enter(instance, node, entry, Some((instance, next)), base);
-                    if self.instances[inner.0 as usize].base != base {
-                        return Err("a function is called with different stack pointers");
-                    }
-                    state.set_register(stack_pointer, Value::Stack(base));
-                    state.set_stack(base, Value::Symbol(graph.symbol_for(next), 0));
-                    let exit = Edge::Exit(Dest { target: Target::Node(node), offset: 0 });
-                    return Ok(End::Expect(entry, [Edge::To((inner, entry)), exit], base, next));
-                }
-                Ok(()) => {}
-                Err(why) => {
-                    if let Some(function) = graph.function_of(entry) {
-                        self.kept.insert(graph.function(function).name.clone(), why);
-                    }
-                }
+            if let Some((inner, base)) = self.enter_call((instance, node), entry, next, is_alone, state)? {
+                let exit = Edge::Exit(Dest { target: Target::Node(node), offset: 0 });
+                return Ok(End::Expect(entry, [Edge::To(inner), exit], base, next));
             }
         }
         let summary = self.summary(node, direct.is_none(), target);
@@ -671,6 +639,37 @@ impl<'g> Explorer<'g> {
         let target = target.filter(|_| direct.is_none());
         let edge = self.edge(instance, back, state)?;
         Ok(End::Call(Call { target, summary, reads, stack }, edge))
+    }
+
+    /// Enters a function in place of a call, if `allowed` and if the function and the code after the call may be copied.
+    /// Returns its first block, and the place of its return address.
+    fn enter_call(
+        &mut self,
+        (instance, node): Key,
+        entry: NodeId,
+        next: NodeId,
+        allowed: bool,
+        state: &mut State,
+    ) -> Result<Option<(Key, i32)>, Why> {
+        let graph = self.graph;
+        let continues = (self.ran)(next) && self.may_copy(next).is_ok();
+        if let Err(why) = self.may_enter(instance, entry) {
+            if let Some(function) = graph.function_of(entry) {
+                self.kept.insert(graph.function(function).name.clone(), why);
+            }
+            return Ok(None);
+        }
+        if !continues || !allowed {
+            return Ok(None);
+        }
+        let base = self.stack(state)? - WORD;
+        let inner = self.enter(instance, node, entry, Some((instance, next)), base);
+        if self.instances[inner.0 as usize].base != base {
+            return Err("a function is called with different stack pointers");
+        }
+        state.set_register(self.isa.convention().stack_pointer, Value::Stack(base));
+        state.set_stack(base, Value::Symbol(graph.symbol_for(next), 0));
+        Ok(Some(((inner, entry), base)))
     }
 
     /// Returns the effect of the call at the end of a block.

@@ -38,7 +38,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kcfg::edges::Edges;
 use kcfg::flow::{DataUses, GraphProgram};
-use kcfg::graph::{Editor, Graph, SymbolPlace, Terminator};
+use kcfg::graph::{Editor, Graph, Terminator};
 use kcfg::index::{FunctionId, NodeId};
 use kflow::{Callee, Liveness, Summaries};
 use kplan::Plan;
@@ -47,12 +47,9 @@ use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::ran::Ran;
 use crate::report::PassReport;
 use demand::{Exit, Needs, Piece, PieceEnd, Way};
-use explore::{Edge, End, Explorer, Key, Why};
+use explore::{Edge, End, Explorer, Key, RETRIES, Why};
 use op::Maker;
 use value::Value;
-
-/// Maximum number of blocks that turn out not to be copyable.
-const RETRIES: usize = 100;
 
 /// Pass `specialize`: copies paths for known inputs.
 pub struct Specialize;
@@ -119,10 +116,7 @@ fn specialize(
 /// # Errors
 /// If there is no function of that name, or several.
 fn function(graph: &Graph, name: &str) -> Result<NodeId, String> {
-    let mut found = graph.symbols().iter().filter_map(|symbol| match symbol.place {
-        SymbolPlace::Node(node, 0) if symbol.name == name && graph.node(node).live => Some(node),
-        _ => None,
-    });
+    let mut found = context::named(graph, name);
     let node = found.find(|&node| graph.function_of(node).is_some());
     let node = node.ok_or_else(|| format!("there is no function {name}"))?;
     match found.any(|other| other != node) {
@@ -186,13 +180,7 @@ fn make(
     let calls: BTreeSet<FunctionId> = path
         .calls
         .iter()
-        .flat_map(|name| {
-            let named = graph.symbols().iter().filter(move |symbol| symbol.name == *name);
-            named.filter_map(|symbol| match symbol.place {
-                SymbolPlace::Node(node, 0) => graph.function_of(node),
-                _ => None,
-            })
-        })
+        .flat_map(|name| context::named(graph, name).filter_map(|node| graph.function_of(node)))
         .collect();
     let mut explorer =
         Explorer::new(graph, specialize, &program, &summaries, &memory, &edges, &is_hot, &calls, targets);
