@@ -40,6 +40,9 @@ pub enum Command {
         /// Record only code that ran, and data that was read, after boot, from traces with that information
         #[arg(long)]
         after_boot: bool,
+        /// Record only instructions that ran at least N times, from traces with counts
+        #[arg(long, value_name = "N", default_value_t = 1, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
+        least: u64,
         #[command(flatten)]
         blocks: BlocksOption,
         #[command(flatten)]
@@ -166,6 +169,7 @@ Examples:
   coverage qemu vmlinux trace.log -o plan.json
   coverage qemu --data vmlinux trace.log | frozen-pack plan vmlinux
   coverage qemu --data --after-boot vmlinux trace.log -o later.json
+  coverage qemu --least 1000 vmlinux trace.log -o hot.json          what runs often, for kshrink-spec --specialize
   coverage qemu arm64/vmlinux trace.log --load-address 0x40200000
   coverage qemu rewritten/vmlinux trace.log --blocks rewritten/blocks.json
   zcat trace.log.gz | coverage qemu vmlinux -";

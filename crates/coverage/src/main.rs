@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use coverage::ftrace::CallRecorder;
 use coverage::lines::Lines;
-use coverage::qemu::Span;
+use coverage::qemu::{Selection, Span};
 use coverage::{Error, Recorder, dump, ftrace, html, qemu, summary};
 use kcli::{Failure, Output, is_piped_stdin, read_piped_plan, read_plan};
 use kplan::{Coverage, Plan};
@@ -22,16 +22,17 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
-        Command::Qemu { traces, data, after_boot, blocks, load } => {
+        Command::Qemu { traces, data, after_boot, least, blocks, load } => {
             let mut kernel = read_kernel(&traces.vmlinux, blocks.blocks.as_deref())?;
             if let Some(address) = load.load_address {
                 kernel.set_load_address(address);
             }
             let span = if after_boot { Span::AfterBoot } else { Span::All };
+            let selection = Selection { span, least };
             record(&traces, |path| {
                 let mut recorder = Recorder::new(&kernel);
                 let mut lines = Lines::open(path)?;
-                let mut log = qemu::read(&mut lines, &kernel, span, &mut recorder)?;
+                let mut log = qemu::read(&mut lines, &kernel, selection, &mut recorder)?;
                 if data && log.reads.is_none() {
                     return Err(qemu::without_reads(&lines.name));
                 }

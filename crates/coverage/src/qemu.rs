@@ -39,6 +39,15 @@ use line::{Instruction, instruction};
 
 pub use line::Span;
 
+/// The instructions of a log to use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Selection {
+    /// The part of the log.
+    pub span: Span,
+    /// Minimum number of executions in this part.
+    pub least: u64,
+}
+
 /// The figures of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogCounts {
@@ -72,15 +81,20 @@ pub struct Log {
     pub reads: Option<Reads>,
 }
 
-/// Reads a log, and records the kernel's instructions.
+/// Reads a log, and records the selected instructions of the kernel.
 ///
 /// # Errors
 /// If the log cannot be read, is not such a log, is of another kernel, or lacks the requested information.
-pub fn read(lines: &mut Lines, kernel: &KernelText, span: Span, recorder: &mut Recorder<'_>) -> Result<Log> {
+pub fn read(
+    lines: &mut Lines,
+    kernel: &KernelText,
+    Selection { span, least }: Selection,
+    recorder: &mut Recorder<'_>,
+) -> Result<Log> {
     let mut log = LogCounts::default();
     let mut reads = None;
     let mut in_block = 0;
-    let mut tells_boot = false;
+    let (mut tells_boot, mut tells_counts, mut left_out) = (false, false, 0);
     while let Some(line) = lines.read_line()? {
         let Some(mut instruction) = instruction(line) else {
             match line {
@@ -92,11 +106,17 @@ pub fn read(lines: &mut Lines, kernel: &KernelText, span: Span, recorder: &mut R
             continue;
         };
         tells_boot |= instruction.later.is_some();
+        tells_counts |= instruction.count.is_some();
         if span == Span::AfterBoot {
             instruction.count = instruction.later.filter(|&later| later > 0);
             if instruction.count.is_none() {
+                left_out += 1;
                 continue;
             }
+        }
+        if instruction.count.is_some_and(|count| count < least) {
+            left_out += 1;
+            continue;
         }
         in_block += u64::from(!instruction.is_bare);
         log.long_blocks += u64::from(in_block == 2 && instruction.count.is_none());
@@ -104,10 +124,16 @@ pub fn read(lines: &mut Lines, kernel: &KernelText, span: Span, recorder: &mut R
     }
     log.is_cut = lines.is_cut();
     if span == Span::AfterBoot && !tells_boot {
+        return Err(without(&lines.name, "what ran after boot", "the plugin with the option boot"));
+    }
+    if least > 1 && !tells_counts {
+        return Err(without(&lines.name, "how often instructions ran", "the plugin"));
+    }
+    if log.instructions == 0 && left_out > 0 {
         return Err(Error::NotATrace {
             name: lines.name.clone(),
-            problem: "it does not record what ran after boot".into(),
-            expected: "a trace of the plugin with the option boot (see `coverage qemu --help`)".into(),
+            problem: format!("none of its {left_out} instructions is selected"),
+            expected: "instructions that ran after boot, or as often as --least says".into(),
         });
     }
     log.check(&lines.name, kernel)?;
@@ -201,10 +227,15 @@ impl LogCounts {
 
 /// Returns the error for a log without reads if data is requested.
 pub fn without_reads(name: &str) -> Error {
+    without(name, "what data was read", "the plugin with the option data")
+}
+
+/// Returns the error for a log that does not record something, which traces of `source` do.
+fn without(name: &str, what: &str, source: &str) -> Error {
     Error::NotATrace {
         name: name.into(),
-        problem: "it does not record what data was read".into(),
-        expected: "a trace of the plugin with the option data (see `coverage qemu --help`)".into(),
+        problem: format!("it does not record {what}"),
+        expected: format!("a trace of {source} (see `coverage qemu --help`)"),
     }
 }
 

@@ -316,4 +316,10 @@ fn what_ran_after_boot_is_told_apart() {
     assert_eq!(coverage.functions[0].ran.as_ref().unwrap()[0].count, Some(2));
     let of_qemu = traced.coverage(&["qemu", "--after-boot", "vmlinux", "trace"]);
     refused(&of_qemu, 2, "trace: it does not record what ran after boot");
+
+    let often = |arguments: &[&str]| traced.coverage(&[&["qemu", "--least"], arguments].concat());
+    assert_eq!(functions(&plan(&often(&["3", "vmlinux", "counted"]))), RAN);
+    assert_eq!(functions(&plan(&often(&["2", "--after-boot", "vmlinux", "counted"]))), [RAN[2]]);
+    refused(&often(&["3", "--after-boot", "vmlinux", "counted"]), 2, "counted: none of its ");
+    refused(&often(&["2", "vmlinux", "trace"]), 2, "trace: it does not record how often instructions ran");
 }
