@@ -79,7 +79,7 @@ impl Context {
 /// # Errors
 /// The name of a symbol that does not exist, or is not unique.
 pub fn enter(explorer: &mut Explorer<'_>, path: &Path) -> Result<State, String> {
-    let graph = explorer.graph;
+    let graph = explorer.original.graph;
     let convention = graph.isa().convention();
     let names: Vec<NameId> = (0..REGISTERS as u8).map(|reg| explorer.entry_name(Reg(reg))).collect();
     let mut registers = [Value::Any; REGISTERS];

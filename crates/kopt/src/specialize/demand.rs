@@ -162,7 +162,7 @@ impl Needs<'_, '_> {
         stack: i32,
     ) -> Exit {
         let live = self.live(dest);
-        let preserved = !explorer.isa.convention().call_clobbered;
+        let preserved = !explorer.original.isa.convention().call_clobbered;
         let mut exit = Exit {
             dest,
             instance,
@@ -173,7 +173,7 @@ impl Needs<'_, '_> {
             demand: Demand { flags: live & FLAGS != 0, ..Demand::default() },
             state,
         };
-        let stack_pointer = explorer.isa.convention().stack_pointer;
+        let stack_pointer = explorer.original.isa.convention().stack_pointer;
         for reg in (0..REGISTERS as u8).map(Reg).filter(|&reg| general(live) & bit(reg) != 0) {
             match exit.state.register(reg) {
                 _ if reg == stack_pointer => {}

@@ -1,5 +1,7 @@
 //! The blocks of a path as they are added to the graph.
 
+mod exits;
+
 use std::collections::BTreeMap;
 
 use kcfg::graph::{Contents, Dest, Editor, Graph, Ref, Target, Terminator};
@@ -61,13 +63,13 @@ pub fn lay_out(
     guard: Guard,
     entry: NodeId,
 ) -> Result<Path, Why> {
-    let maker = Maker { explorer, lowest: explorer.lowest };
+    let maker = explorer.maker();
     let path =
         Path { blocks: Vec::new(), shared: Vec::new(), size: 0, exit_size: 0, exits: 0, left: 0, gone: 0 };
     let mut layout =
         Layout { maker, path, starts: BTreeMap::new(), exits: BTreeMap::new(), shared: BTreeMap::new() };
     let original = Dest { target: Target::Node(entry), offset: 0 };
-    let isa = explorer.isa;
+    let isa = explorer.original.isa;
     let equal = isa.branch_if_equal(super::guard::ENCODING).ok_or("there is no such branch")?;
     let differ = isa.inverse(equal).ok_or("there is no such branch")?;
     let count = guard.blocks.len();
@@ -128,9 +130,6 @@ struct Layout<'e, 'g> {
     shared: BTreeMap<Vec<(i32, Value)>, usize>,
 }
 
-/// Minimum number of words that exits store in shared code.
-const LEAST_SHARED: usize = 2;
-
 /// Numbers of blocks that are not laid out yet: pieces, and exits.
 const PIECE: usize = 1 << 20;
 const EXIT: usize = 1 << 21;
@@ -185,7 +184,7 @@ impl Layout<'_, '_> {
             }
             PieceEnd::Leave => {
                 self.move_stack(&mut current, -self.maker.lowest)?;
-                self.maker.explorer.isa.encode_return(super::guard::ENCODING, &mut current.bytes);
+                self.maker.explorer.original.isa.encode_return(super::guard::ENCODING, &mut current.bytes);
                 self.push(current, Finish::Return);
             }
         }
@@ -202,7 +201,7 @@ impl Layout<'_, '_> {
                 self.move_stack(current, lowest - after)?;
             }
             Code::Move(place, word, otherwise) => {
-                let stack_pointer = self.maker.explorer.isa.convention().stack_pointer;
+                let stack_pointer = self.maker.explorer.original.isa.convention().stack_pointer;
                 let free = (0..REGISTERS as u8)
                     .map(Reg)
                     .find(|&reg| reg != stack_pointer && needed & bit(reg) == 0 && Some(reg) != place.base);
@@ -211,7 +210,7 @@ impl Layout<'_, '_> {
                 append(current, self.maker.simple(Simple::Store(self.maker.slot(*word), reg, WORD as u8))?);
             }
             Code::Address(offset, word, otherwise) => {
-                let stack_pointer = self.maker.explorer.isa.convention().stack_pointer;
+                let stack_pointer = self.maker.explorer.original.isa.convention().stack_pointer;
                 let free =
                     (0..REGISTERS as u8).map(Reg).find(|&reg| reg != stack_pointer && needed & bit(reg) == 0);
                 let Some(reg) = free else { return self.code(current, otherwise, needed) };
@@ -281,115 +280,6 @@ impl Layout<'_, '_> {
         }
         Ok(())
     }
-
-    /// Returns the known words that an exit stores, by the function in whose frame they are.
-    fn by_frame(&self, exit: &Exit) -> Vec<Vec<(i32, Value)>> {
-        let mut groups = Vec::new();
-        let mut left: Vec<(i32, Value)> =
-            exit.words.iter().filter(|(_, value)| !matches!(value, Value::Stack(_))).copied().collect();
-        let mut at = Some(exit.instance);
-        while let Some(instance) = at {
-            let frame = &self.maker.explorer.instances[instance.0 as usize];
-            let (own, others) = left.into_iter().partition(|&(word, _)| word <= frame.base);
-            groups.extend(runs(own));
-            left = others;
-            at = frame.back.map(|(outer, _)| outer);
-        }
-        groups.extend(runs(left));
-        groups
-    }
-
-    /// Makes code of the stores that several exits have in common.
-    fn share(&mut self, exits: &[Exit]) -> Result<(), Why> {
-        let mut counts: BTreeMap<Vec<(i32, Value)>, usize> = BTreeMap::new();
-        for group in exits.iter().flat_map(|exit| self.by_frame(exit)) {
-            *counts.entry(group).or_default() += 1;
-        }
-        for (group, count) in counts {
-            if count < 2 || group.len() < LEAST_SHARED {
-                continue;
-            }
-            // The call pushes a word.
-            let below = Maker { explorer: self.maker.explorer, lowest: self.maker.lowest - WORD };
-            let mut code = Contents::default();
-            for &(word, value) in &group {
-                append(&mut code, below.store(word, value)?);
-            }
-            self.maker.explorer.isa.encode_return(super::guard::ENCODING, &mut code.bytes);
-            self.path.size += code.bytes.len() as u64;
-            self.path.exit_size += code.bytes.len() as u64;
-            self.shared.insert(group, self.path.shared.len());
-            self.path.shared.push(code);
-        }
-        Ok(())
-    }
-
-    /// Returns the code of an exit: it puts in place what the original code would have left. Shared code, given by its
-    /// numbers, runs before it.
-    fn exit(&self, exit: &Exit) -> Result<(Contents, Vec<usize>), Why> {
-        let maker = &self.maker;
-        let mut code = Contents::default();
-        let (mut shared, mut own) = (Vec::new(), Vec::new());
-        for group in self.by_frame(exit) {
-            match self.shared.get(&group) {
-                Some(&number) => shared.push(number),
-                None => own.extend(group),
-            }
-        }
-        for &(word, reg) in &exit.copies {
-            append(&mut code, maker.simple(Simple::Store(maker.slot(word), reg, WORD as u8))?);
-        }
-        let is_address = |value: &Value| matches!(value, Value::Stack(_));
-        for (word, value) in own {
-            append(&mut code, maker.store(word, value)?);
-        }
-        let stack_pointer = maker.explorer.isa.convention().stack_pointer;
-        let free = (0..REGISTERS as u8)
-            .map(Reg)
-            .find(|&reg| reg != stack_pointer && exit.demand.registers & bit(reg) == 0);
-        let addresses: Vec<_> = exit.words.iter().filter(|(_, value)| is_address(value)).collect();
-        // Without a free register, one is saved meanwhile.
-        let (reg, pushed) = match free {
-            Some(reg) => (reg, 0),
-            None => (maker.explorer.isa.convention().results[0], WORD),
-        };
-        let below = Maker { explorer: maker.explorer, lowest: maker.lowest - pushed };
-        if !addresses.is_empty() {
-            if pushed > 0 {
-                append(&mut code, maker.simple(Simple::Push(reg))?);
-            }
-            for &&(word, value) in &addresses {
-                append(&mut code, below.set(reg, value)?);
-                append(&mut code, below.simple(Simple::Store(below.slot(word), reg, WORD as u8))?);
-            }
-            if pushed > 0 {
-                append(&mut code, maker.simple(Simple::Pop(reg))?);
-            }
-        }
-        for &(reg, value) in &exit.registers {
-            append(&mut code, maker.set(reg, value)?);
-        }
-        self.move_stack(&mut code, exit.stack - maker.lowest)?;
-        Ok((code, shared))
-    }
-}
-
-/// Minimum number of neighbouring words with one value that are a group of their own.
-const RUN: usize = 4;
-
-/// Divides known words of a frame into groups that several exits may have in common: neighbours with one value, such as
-/// variables that were filled, and all others.
-fn runs(words: Vec<(i32, Value)>) -> Vec<Vec<(i32, Value)>> {
-    let follows = |one: &(i32, Value), next: &(i32, Value)| one.0 + WORD == next.0 && one.1 == next.1;
-    let (mut groups, mut others) = (Vec::new(), Vec::new());
-    for run in words.chunk_by(follows) {
-        match run.len() >= RUN {
-            true => groups.push(run.to_vec()),
-            false => others.extend_from_slice(run),
-        }
-    }
-    groups.push(others);
-    groups
 }
 
 /// Size in bytes of a call.

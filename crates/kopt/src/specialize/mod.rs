@@ -24,12 +24,15 @@ The pass copies no code that is patched at run time or that a table is about. A 
 a call.
 */
 
+mod calls;
 mod context;
+mod copies;
 mod demand;
 mod emit;
 mod explore;
 mod guard;
 mod op;
+mod pieces;
 mod state;
 mod step;
 mod value;
@@ -46,10 +49,9 @@ use kplan::Plan;
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
 use crate::ran::Ran;
 use crate::report::PassReport;
-use demand::{Exit, Needs, Piece, PieceEnd, Way};
-use explore::{Edge, End, Explorer, Key, RETRIES, Why};
-use op::Maker;
-use value::Value;
+use demand::Needs;
+use explore::{Explorer, Original, RETRIES};
+use pieces::pieces;
 
 /// Pass `specialize`: copies paths for known inputs.
 pub struct Specialize;
@@ -182,8 +184,19 @@ fn make(
         .iter()
         .flat_map(|name| context::named(graph, name).filter_map(|node| graph.function_of(node)))
         .collect();
-    let mut explorer =
-        Explorer::new(graph, specialize, &program, &summaries, &memory, &edges, &is_hot, &calls, targets);
+    let original = Original {
+        graph,
+        isa: graph.isa(),
+        specialize,
+        program: &program,
+        summaries: &summaries,
+        memory: &memory,
+        edges: &edges,
+        ran: &is_hot,
+        calls: &calls,
+        targets,
+    };
+    let mut explorer = Explorer::new(original);
     let state = context::enter(&mut explorer, path)?;
     let needs = Needs { graph, program: &program, summaries: &summaries, liveness: &liveness };
     let mut retries = RETRIES;
@@ -234,98 +247,4 @@ fn make(
     report.count("operations left", made.left);
     report.count("operations that went", made.gone);
     Ok(made)
-}
-
-/// Makes operations of all blocks of a path.
-///
-/// # Errors
-/// The block that cannot be copied, and the reason.
-fn pieces(
-    explorer: &mut Explorer<'_>,
-    needs: &Needs<'_, '_>,
-) -> Result<(Vec<Piece>, Vec<Exit>), (NodeId, Why)> {
-    let keys: Vec<Key> = {
-        // The first key is the entry, because it is the first block of the first function on the path.
-        let entry = explorer.first();
-        let others = explorer.states.keys().copied().filter(|&key| key != entry);
-        std::iter::once(entry).chain(others).collect()
-    };
-    let number = |key: &Key| keys.iter().position(|other| other == key);
-    let (mut pieces, mut exits) = (Vec::new(), Vec::new());
-    for &key in &keys {
-        let state = explorer.states[&key].clone();
-        let (mut ops, mut problem, mut last) = (Vec::new(), None, state.clone());
-        let followed = explorer.follow(key, state, |explorer, before, instruction, after| {
-            let maker = Maker { explorer, lowest: explorer.lowest };
-            match maker.make(before, instruction, after) {
-                Ok(more) => ops.extend(more),
-                Err(why) => problem = problem.or(Some(why)),
-            }
-            last = after.clone();
-        });
-        let (end, state) = followed.map_err(|why| (key.1, why))?;
-        if let Some(why) = problem {
-            return Err((key.1, why));
-        }
-        let stack = explorer.stack(&state).map_err(|why| (key.1, why))?;
-        let mut way = |edge: &Edge, state: state::State| match edge {
-            Edge::To(to) => number(to).map(Way::To).ok_or((key.1, "a block is missing")),
-            Edge::Exit(dest) => {
-                exits.push(needs.exit(explorer, key.0, *dest, state, stack));
-                Ok(Way::Exit(exits.len() - 1))
-            }
-        };
-        let end = match &end {
-            End::Go(edge) => PieceEnd::Go(way(edge, state)?),
-            End::Branch { condition, ways: [taken, next] } => {
-                let taken = way(taken, explorer.refined(&state, *condition, true))?;
-                let next = way(next, explorer.refined(&state, *condition, false))?;
-                PieceEnd::Branch(*condition, [taken, next])
-            }
-            End::Enter(edge, word, next) => {
-                let maker = Maker { explorer, lowest: explorer.lowest };
-                let back = Value::Symbol(explorer.graph.symbol_for(*next), 0);
-                ops.push(maker.store_return(*word, back).map_err(|why| (key.1, why))?);
-                PieceEnd::Go(way(edge, state)?)
-            }
-            End::Expect(callee, [enter, exit], word, next) => {
-                let maker = Maker { explorer, lowest: explorer.lowest };
-                let graph = explorer.graph;
-                let instructions = graph.instructions(key.1).unwrap_or_default();
-                let made = instructions.last().ok_or("a block is empty").and_then(|instruction| {
-                    let back = Value::Symbol(graph.symbol_for(*next), 0);
-                    let compared = maker.compare_target(&last, instruction, *callee)?;
-                    Ok([compared, maker.store_return(*word, back)?])
-                });
-                ops.extend(made.map_err(|why| (key.1, why))?);
-                let equal = explorer.isa.branch_if_equal(guard::ENCODING);
-                let equal = equal.ok_or((key.1, "there is no such branch"))?;
-                let stack = explorer.stack(&last).map_err(|why| (key.1, why))?;
-                let Edge::Exit(dest) = exit else { return Err((key.1, "a call is missing")) };
-                exits.push(needs.exit(explorer, key.0, *dest, last.clone(), stack));
-                let out = Way::Exit(exits.len() - 1);
-                let to = match enter {
-                    Edge::To(to) => number(to).map(Way::To),
-                    Edge::Exit(_) => None,
-                };
-                let to = to.ok_or((key.1, "a block is missing"))?;
-                PieceEnd::Branch(equal.condition, [to, out])
-            }
-            End::Call(call, edge) => {
-                let maker = Maker { explorer, lowest: explorer.lowest };
-                let graph = explorer.graph;
-                let callee = graph.callee(key.1).copied();
-                let instructions = graph.instructions(key.1).unwrap_or_default();
-                let call = instructions
-                    .last()
-                    .ok_or("a block is empty")
-                    .and_then(|instruction| maker.call(&last, instruction, call, callee));
-                ops.push(call.map_err(|why| (key.1, why))?);
-                PieceEnd::Go(way(edge, state)?)
-            }
-            End::Leave => PieceEnd::Leave,
-        };
-        pieces.push(Piece { key, ops, end });
-    }
-    Ok((pieces, exits))
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kisa::Reg;
 use kisa::specializing::Bits;
+use kisa::{Branch, BranchKind, Condition, Reg, Rewritable};
 
 use super::value::{Base, NameId, Value};
 
@@ -69,6 +69,22 @@ fn part(word: Value, offset: i32, width: u8) -> Value {
 }
 
 impl State {
+    /// Returns what is known after a branch on a condition of the machine.
+    pub fn after_branch(&self, isa: &dyn Rewritable, condition: u8, taken: bool) -> State {
+        let mut state = self.clone();
+        let means = isa.condition(Branch { kind: BranchKind::Conditional, condition });
+        let equal = if taken { Condition::Equal } else { Condition::NotEqual };
+        let different = if taken { Condition::NotEqual } else { Condition::Equal };
+        match state.compared {
+            Some((name, offset, number)) if means == equal => {
+                state.learn(name, number.wrapping_sub(offset as u32));
+            }
+            Some((name, 0, 0)) if means == different => drop(state.nonzero.insert(name)),
+            _ => {}
+        }
+        state
+    }
+
     /// Returns the content of a register.
     pub fn register(&self, reg: Reg) -> Value {
         self.registers.get(usize::from(reg.0)).copied().unwrap_or(self.temporary)

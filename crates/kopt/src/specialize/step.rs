@@ -2,7 +2,7 @@
 
 use kcfg::instructions::Instruction;
 use kisa::specializing::{Bits, Equality, Fill, Inputs, Written};
-use kisa::{Address, BinaryOp, Effect, Flags, Reg, Value as Operand, sign_extend};
+use kisa::{Address, Effect, Flags, Reg, Value as Operand, sign_extend};
 
 use super::explore::{Explorer, Key, Why};
 use super::state::{State, WORD};
@@ -45,7 +45,7 @@ impl<'g> Explorer<'g> {
 
     /// Returns the place of the memory operand of an instruction, and its width in bytes.
     pub fn operand_place(&self, state: &State, instruction: &Instruction<'_>) -> Option<((Base, i32), u8)> {
-        let operand = self.isa.memory_operand(&instruction.inst)?;
+        let operand = self.original.isa.memory_operand(&instruction.inst)?;
         let field = instruction.fields.iter().find(|field| Some(field.offset) == operand.displacement_offset);
         let address = match field {
             Some(field) => {
@@ -59,7 +59,7 @@ impl<'g> Explorer<'g> {
     /// Returns the content of memory, zero-extended, and the number of the fact that says it.
     fn content(&self, state: &State, place: (Base, i32), width: u8) -> (Value, Option<usize>) {
         if let (Base::Symbol(symbol), 1 | 2 | 4) = (place.0, width)
-            && let Some(constant) = self.memory.read(symbol, place.1.into(), width)
+            && let Some(constant) = self.original.memory.read(symbol, place.1.into(), width)
         {
             let value = match constant.symbol {
                 Some(symbol) => Value::Symbol(symbol, constant.number as i64),
@@ -121,11 +121,11 @@ impl<'g> Explorer<'g> {
         };
         self.name_operand(key, instruction, &before, state);
         let register = |reg| before.register(reg).bits();
-        let operand = self.isa.memory_operand(&instruction.inst);
+        let operand = self.original.isa.memory_operand(&instruction.inst);
         let in_operand = operand.and_then(|operand| operand.displacement_offset);
         let relocated_immediate = instruction.fields.iter().any(|field| Some(field.offset) != in_operand);
         let inputs = Inputs { register: &register, memory, flags: before.flags, relocated_immediate };
-        let outcome = self.specialize.evaluate(&instruction.inst, &inputs);
+        let outcome = self.original.specialize.evaluate(&instruction.inst, &inputs);
         state.temporary = Value::Any;
         for effect in &instruction.effects {
             self.effect(key, effect, outcome.condition, state)?;
@@ -137,7 +137,7 @@ impl<'g> Explorer<'g> {
         if let [Effect::Compare { left, right, width: 4 }] = instruction.effects[..] {
             let before = state.clone();
             if let Some(equality) = self.equality(&before, left, right) {
-                state.flags = self.specialize.flags_of(equality, outcome.flags);
+                state.flags = self.original.specialize.flags_of(equality, outcome.flags);
                 for operand in [left, right] {
                     if let Value::Name(name, 0) = self.operand(&before, operand).0
                         && !before.nonzero.contains(&name)
@@ -153,7 +153,7 @@ impl<'g> Explorer<'g> {
         }
         self.refine(key, instruction, outcome.result, &before, state);
         let (from, to) = (self.stack(&before)?, self.stack(state)?);
-        let is_push = self.specialize.uses_stack_pointer(&instruction.inst) && to == from - WORD;
+        let is_push = self.original.specialize.uses_stack_pointer(&instruction.inst) && to == from - WORD;
         if is_push && instruction.effects.iter().any(|effect| matches!(effect, Effect::Store { .. })) {
             state.pushed.insert(to);
         }
@@ -171,7 +171,7 @@ impl<'g> Explorer<'g> {
             Value::Stack(_) => true,
             Value::Name(name, 0) => state.nonzero.contains(&name) || self.context.exists.contains(&name),
             // A weak symbol that is undefined is 0.
-            Value::Symbol(symbol, 0) => self.graph.node_of(symbol).is_some(),
+            Value::Symbol(symbol, 0) => self.original.graph.node_of(symbol).is_some(),
             _ => false,
         }
     }
@@ -263,7 +263,7 @@ impl<'g> Explorer<'g> {
         instruction: &Instruction<'g>,
         before: &State,
     ) -> Option<(Fill, i32, Option<u32>, u32)> {
-        let fill = self.specialize.fill(&instruction.inst)?;
+        let fill = self.original.specialize.fill(&instruction.inst)?;
         let Value::Stack(to) = before.register(fill.to) else { return None };
         let count = before.register(fill.count).get()?;
         let value = before.register(fill.value).bits().low(fill.width).get();
@@ -304,7 +304,8 @@ impl<'g> Explorer<'g> {
             }
             Effect::Binary { op, dst, left, right, width } => {
                 let (left, right) = (self.read(state, left), self.read(state, right));
-                let value = if i32::from(width) == WORD { binary(op, left, right) } else { Value::Any };
+                let value =
+                    if i32::from(width) == WORD { Value::binary(op, left, right) } else { Value::Any };
                 state.set_part(dst, value, width);
             }
             Effect::Store { to, value, width } => {
@@ -384,29 +385,5 @@ impl<'g> Explorer<'g> {
     fn store_anywhere(&self, state: &mut State) {
         state.forget_words(None);
         state.forget_exposed();
-    }
-}
-
-fn binary(op: BinaryOp, left: Value, right: Value) -> Value {
-    match (op, left.get(), right.get()) {
-        (_, Some(left), Some(right)) => Value::number(match op {
-            BinaryOp::Add => left.wrapping_add(right),
-            BinaryOp::Sub => left.wrapping_sub(right),
-            BinaryOp::And => left & right,
-            BinaryOp::Or => left | right,
-            BinaryOp::Xor => left ^ right,
-            BinaryOp::Shl => left.checked_shl(right & 31).unwrap_or(0),
-            BinaryOp::Shr => left.checked_shr(right & 31).unwrap_or(0),
-        }),
-        (BinaryOp::Add, Some(number), None) => right.plus(number as i32),
-        (BinaryOp::Add, None, Some(number)) => left.plus(number as i32),
-        (BinaryOp::Sub, None, Some(number)) => left.plus((number as i32).wrapping_neg()),
-        (BinaryOp::Sub, None, None) => match (left.place(), right.place()) {
-            (Some((base, one)), Some((other, two))) if base == other => {
-                Value::number(one.wrapping_sub(two) as u32)
-            }
-            _ => Value::Any,
-        },
-        _ => Value::Any,
     }
 }

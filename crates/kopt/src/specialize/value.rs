@@ -1,7 +1,7 @@
 //! Values in registers and memory, as far as a path knows them.
 
-use kisa::Symbol;
 use kisa::specializing::{Bits, Equality};
+use kisa::{BinaryOp, Symbol};
 
 /// The number of an unknown value that may be in several places at once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -83,6 +83,31 @@ impl Value {
         match self.place() {
             Some((base, offset)) => Value::at((base, offset.wrapping_add(number))),
             None => Value::Any,
+        }
+    }
+
+    /// Returns the result of an operation on words.
+    pub fn binary(op: BinaryOp, left: Value, right: Value) -> Value {
+        match (op, left.get(), right.get()) {
+            (_, Some(left), Some(right)) => Value::number(match op {
+                BinaryOp::Add => left.wrapping_add(right),
+                BinaryOp::Sub => left.wrapping_sub(right),
+                BinaryOp::And => left & right,
+                BinaryOp::Or => left | right,
+                BinaryOp::Xor => left ^ right,
+                BinaryOp::Shl => left.checked_shl(right & 31).unwrap_or(0),
+                BinaryOp::Shr => left.checked_shr(right & 31).unwrap_or(0),
+            }),
+            (BinaryOp::Add, Some(number), None) => right.plus(number as i32),
+            (BinaryOp::Add, None, Some(number)) => left.plus(number as i32),
+            (BinaryOp::Sub, None, Some(number)) => left.plus((number as i32).wrapping_neg()),
+            (BinaryOp::Sub, None, None) => match (left.place(), right.place()) {
+                (Some((base, one)), Some((other, two))) if base == other => {
+                    Value::number(one.wrapping_sub(two) as u32)
+                }
+                _ => Value::Any,
+            },
+            _ => Value::Any,
         }
     }
 
