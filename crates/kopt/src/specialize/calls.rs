@@ -34,12 +34,9 @@ impl<'g> Explorer<'g> {
         let target = match direct {
             Some((target, 0)) => Some(target),
             Some(_) => None,
-            None => kisa::Effect::target(&last.effects).and_then(|operand| {
-                let (value, _) = self.operand(state, operand);
-                match value {
-                    Value::Symbol(symbol, 0) => graph.target_of(symbol),
-                    _ => None,
-                }
+            None => kisa::Effect::target(&last.effects).and_then(|operand| match self.read(state, operand) {
+                Value::Symbol(symbol, 0) => graph.target_of(symbol),
+                _ => None,
             }),
         };
         let back = Dest { target: Target::Node(next), offset: 0 };

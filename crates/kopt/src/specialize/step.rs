@@ -87,7 +87,8 @@ impl<'g> Explorer<'g> {
         (value, None)
     }
 
-    fn read(&mut self, state: &State, operand: Operand) -> Value {
+    /// Returns the value of an operand, zero-extended, and records the use of the fact that says it.
+    pub fn read(&mut self, state: &State, operand: Operand) -> Value {
         let (value, fact) = self.operand(state, operand);
         self.used.extend(fact);
         value
