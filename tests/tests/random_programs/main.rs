@@ -12,6 +12,7 @@ programs are rewritten with all passes in random order ([`orders`]).
 */
 
 mod orders;
+mod paths;
 mod switches;
 
 use std::collections::BTreeMap;
