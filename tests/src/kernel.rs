@@ -286,9 +286,20 @@ impl KernelTest<'_> {
         self.of_programs("amd64", "census", None, machine)
     }
 
+    /// Datagrams over loopback, and everything that makes the facts of their path false.
+    pub fn datagrams(&mut self) -> Scenario {
+        self.scenario("datagrams", None, &[])
+    }
+
     /// 3,600 files on ext2, found and copied. The slab caches keep objects of one structure each.
     pub fn files(&mut self) -> Scenario {
         self.scenario("files", None, &["--disk", "64", "--append", "slab_nomerge"])
+    }
+
+    /// The same on two processors of 32-bit ARM.
+    pub fn files_on_arm(&mut self) -> Scenario {
+        let machine = &["--machine", "virt32", "--cpus", "2", "--disk", "64", "--append", "slab_nomerge"];
+        self.on_arm("files", None, machine)
     }
 
     /// The scenario smp while all pages are refrozen again and again, and thaws in every context.

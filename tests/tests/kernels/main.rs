@@ -18,6 +18,7 @@ mod memory;
 mod operations;
 mod parameters;
 mod patched;
+mod paths;
 mod x86_64;
 
 use std::fs;

@@ -226,8 +226,8 @@ impl Writer {
             6 => format!("y ^= {};", self.value(2)),
             7 => format!("a += {};", self.value(2)),
             8 | 9 => format!("{} = {};", self.member(true), self.value(2)),
-            10 | 11 => format!("v[{}] = {};", self.random.range(0, 3), self.value(1)),
             11 if self.addresses => format!("memset(v, {}, sizeof v);", self.random.range(0, 1)),
+            10 | 11 => format!("v[{}] = {};", self.random.range(0, 3), self.value(1)),
             12 if !self.addresses => format!("x += outside(&sum, {}, y);", self.value(1)),
             12 => match self.random.once_in(2) {
                 true => format!("x += outside(&a, {}, {});", self.value(1), self.value(1)),
