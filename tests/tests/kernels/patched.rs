@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kshrink_tests::{Kernel, KernelTest, Run};
+use kshrink_tests::{Kernel, KernelTest, Run, Scenario};
 use serde_json::Value;
 
 use super::frozen::number;
@@ -21,9 +21,10 @@ const TYPES: &str = "inode,ext2_inode_info,dentry,kernfs_node,proc_inode";
 #[ignore = "builds the kernel with a patch"]
 fn patched_kernel_needs_less_memory_for_files() {
     KernelTest::check("patched_kernel_needs_less_memory_for_files", |test| {
-        let kernel = profiled(test);
-        let patched = patched(test, &kernel, "patched", &["--lines", "4000"]);
+        let kernel = test.kernel("web-i386");
         let scenario = test.files();
+        profiled(test, &kernel, &scenario);
+        let patched = patched(test, &kernel, "patched", &["--lines", "4000"]);
         test.passes(&scenario, &patched, &["--dump", "patched.core"]);
         let console = test.console(&patched);
         assert_eq!(number(&console, "kshrink-fields", "refused"), 0);
@@ -51,13 +52,9 @@ fn patched_kernel_needs_less_memory_for_files() {
 #[ignore = "builds the kernel with a patch"]
 fn starved_kernel_stores_values_beside_the_objects() {
     KernelTest::check("starved_kernel_stores_values_beside_the_objects", |test| {
-        let kernel = profiled(test);
-        let starved = patched(test, &kernel, "starved", &["--starve"]);
+        let kernel = test.kernel("web-i386");
         let scenario = test.files();
-        test.passes(&scenario, &starved, &[]);
-        let console = test.console(&starved);
-        assert!(number(&console, "kshrink-fields", "ever") > 10_000, "few values in the table");
-        assert_eq!(number(&console, "kshrink-fields", "refused"), 0);
+        let starved = starved(test, &kernel, &scenario);
         let web = test.web();
         test.passes(&web, &starved, &[]);
         let stress = test.stress();
@@ -65,14 +62,37 @@ fn starved_kernel_stores_values_beside_the_objects() {
     });
 }
 
+/// The same for two processors, on 32-bit ARM.
+#[test]
+#[ignore = "builds the kernel with a patch"]
+fn starved_kernel_runs_on_two_processors_of_arm() {
+    KernelTest::check("starved_kernel_runs_on_two_processors_of_arm", |test| {
+        let kernel = test.kernel("arm-virt-smp");
+        let scenario = test.files_on_arm();
+        let starved = starved(test, &kernel, &scenario);
+        let processors = test.processors_on_arm(&kernel);
+        test.passes(&processors, &starved, &[]);
+        let stress = test.stress_on_arm();
+        test.passes(&stress, &starved, &["--cpus", "2", "--memory", "192"]);
+    });
+}
+
+/// Returns the kernel with schemes that are too narrow, after it has passed the scenario.
+fn starved(test: &mut KernelTest<'_>, kernel: &Kernel, files: &Scenario) -> Kernel {
+    profiled(test, kernel, files);
+    let starved = patched(test, kernel, "starved", &["--starve"]);
+    test.passes(files, &starved, &[]);
+    let console = test.console(&starved);
+    assert!(number(&console, "kshrink-fields", "ever") > 10_000, "few values in the table");
+    assert_eq!(number(&console, "kshrink-fields", "refused"), 0);
+    starved
+}
+
 /// Boots the kernel with files, and profiles its memory.
-fn profiled(test: &mut KernelTest<'_>) -> Kernel {
-    let kernel = test.kernel("web-i386");
-    let scenario = test.files();
-    test.passes(&scenario, &kernel, &["--dump", "memory.core"]);
+fn profiled(test: &mut KernelTest<'_>, kernel: &Kernel, files: &Scenario) {
+    test.passes(files, kernel, &["--dump", "memory.core"]);
     let run = Run::kshrink("field-pack").arg("profile").arg(&kernel.vmlinux).arg("memory.core");
     test.chain.succeed(run.args(["-o", "profile.json"]));
-    kernel
 }
 
 /// Plans, and builds the patched kernel. The plan is made again with what the code excludes.
@@ -105,7 +125,7 @@ fn patched(test: &mut KernelTest<'_>, kernel: &Kernel, name: &str, options: &[&s
     Kernel {
         name: name.to_owned(),
         vmlinux: dir.join("vmlinux"),
-        image: dir.join("arch/x86/boot/bzImage"),
+        image: dir.join(kernel.image.strip_prefix(&kernel.build).expect("an image in the build")),
         build: kernel.build.clone(),
     }
 }
