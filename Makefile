@@ -4,7 +4,7 @@
 # make test   all lints and tests
 # make help   all targets
 
-.PHONY: help demo demo-kernel check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-compilers study-openwrt study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory study-options study-fields pages pages-arm64 clean
+.PHONY: help demo demo-kernel check test test-kernels test-binaries test-rest fresh tools build lint install uninstall deb test-deb picture bench bench-scan bench-pack bench-calls table1 table2 study-sections study-kernels study-compilers study-openwrt study-arm study-scan study-programs study-torture study-random study-rewrites study-damage study-freeze study-frozen study-memory study-options study-fields study-customize pages pages-arm64 clean
 
 PREFIX = /usr/local
 # Where cargo builds.
@@ -58,6 +58,7 @@ help:
 	@echo 'make study-memory     memory that devices gain, as kelf size says and as they see it (docs/memory-kernels.md)'
 	@echo 'make study-options    what each option of a kernel costs, measured one at a time, hours (docs/options-kernels.md, docs/options-tiny.md)'
 	@echo 'make study-fields     memory of data structures, smaller for several thresholds, two hours (docs/fields-kernels.md)'
+	@echo 'make study-customize  instructions of sends of datagrams, with a copied path and without (docs/customize-paths.md)'
 	@echo 'make pages   pages of text that a kernel touches, as built and with ordered code (docs/pages.md)'
 	@echo 'make pages-arm64   the same for an arm64 kernel, ordered only by ld.lld (docs/pages-arm64.md)'
 	@echo 'make clean   removes $(TARGET)/ and out/, but keeps kernels in $${KSHRINK_CACHE:-~/.cache/kshrink}'
@@ -212,6 +213,9 @@ study-memory: build
 
 study-fields: build
 	fixtures/bench/fields.sh docs/fields-kernels.md
+
+study-customize: build
+	fixtures/bench/customize.sh docs/customize-paths.md
 
 study-options: build
 	fixtures/bench/options.sh docs/options-kernels.md

@@ -3,7 +3,7 @@
 use kshrink_tests::{Kernel, KernelTest, Run, Scenario, fixture};
 
 /// Number of datagrams whose instructions are counted.
-const COUNT: &str = "datagrams.count=1000";
+const COUNT: &str = "datagrams.count=1000 datagrams.way=send:64";
 /// Minimum number of executions of the instructions on the path.
 const LEAST: &str = "900";
 
@@ -34,6 +34,6 @@ fn datagrams_take_their_path_or_the_original_one() {
 fn instructions(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, options: &[&str]) -> u64 {
     test.passes(scenario, kernel, &[&["--icount", "yes", "--append", COUNT], options].concat());
     let console = test.console(kernel);
-    let send = console.lines().find_map(|line| line.strip_prefix("datagrams: send "));
+    let send = console.lines().find_map(|line| line.strip_prefix("datagrams: send 64 "));
     send.and_then(|count| count.parse().ok()).expect("a number of instructions")
 }
