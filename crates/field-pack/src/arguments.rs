@@ -104,6 +104,10 @@ Examples:
         /// Keep the members as they are that the code excludes according to an earlier plan, as `patch` and `check` write it
         #[arg(long, value_name = "FIELDS")]
         after: Option<PathBuf>,
+        /// Keep the members as they are of which many values had no code: FILE is /proc/kshrink-fields of a kernel with an
+        /// earlier plan
+        #[arg(long, value_name = "FILE")]
+        beside: Option<PathBuf>,
         /// The output file
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use field_pack::document::{Document, Fields, Profile};
 use field_pack::patch::Patch;
 use field_pack::plan::scheme::Allowed;
-use field_pack::plan::{Options, plan};
+use field_pack::plan::{Beside, Options, plan};
 use field_pack::profile::{Selection, profile};
 use field_pack::scan::Facts;
 use field_pack::{check, patch, scan, show};
@@ -43,7 +43,7 @@ fn run(command: &Command) -> Result<(), Failure> {
             write!(output, "{text}")?;
             Ok(output.commit()?)
         }
-        Command::Plan { profile, threshold, types, only, starve, after, output } => {
+        Command::Plan { profile, threshold, types, only, starve, after, beside, output } => {
             let name = kcli::input_name(profile);
             let options = Options {
                 threshold: *threshold,
@@ -51,6 +51,7 @@ fn run(command: &Command) -> Result<(), Failure> {
                 allowed: allowed(only)?,
                 starve: *starve,
                 after: after.as_deref().map(Fields::read).transpose()?,
+                beside: beside.as_deref().map(read_beside).transpose()?.unwrap_or_default(),
             };
             let fields = plan(&Profile::read(profile)?, &name, &options)?;
             let mut output = Output::create(output)?;
@@ -66,6 +67,13 @@ fn run(command: &Command) -> Result<(), Failure> {
         }),
         Command::ScanFiles => scan::worker(std::io::stdin().lock(), std::io::stdout().lock()),
     }
+}
+
+/// Reads the counts of values without a code.
+fn read_beside(path: &Path) -> Result<Beside, Failure> {
+    let name = kcli::input_name(path);
+    let bytes = kcli::read_input(path)?;
+    Beside::parse(&String::from_utf8_lossy(&bytes), &name).map_err(Failure::bad_input)
 }
 
 /// Writes the patch that `make` makes.

@@ -4,6 +4,7 @@
 //! 2. [`layout`] computes the structures that follow;
 //! 3. [`steps`] computes the memory of the slab caches, and drops the changes that save none.
 
+mod beside;
 mod document;
 pub mod hot;
 pub mod layout;
@@ -18,6 +19,7 @@ use crate::document::{
 };
 use crate::error::Error;
 
+pub use beside::Beside;
 use layout::{Changes, Layout, Layouts};
 use scheme::{Allowed, Context};
 use steps::{Change, Memory};
@@ -45,6 +47,8 @@ pub struct Options {
     pub starve: bool,
     /// A plan whose members that the code excluded are excluded here.
     pub after: Option<Fields>,
+    /// The values without a code that a kernel with an earlier plan counted.
+    pub beside: Beside,
 }
 
 /// Plans how the members of a profile are stored.
@@ -216,6 +220,11 @@ impl<'a> Planner<'a> {
                     Err(format!(
                         "it is among the most used: {} loads, {} stores",
                         member.loads, member.stores
+                    ))
+                } else if let Some(count) = self.options.beside.are_many(of, member) {
+                    Err(format!(
+                        "{count} of its values had no code in an earlier plan, with {} objects",
+                        of.objects
                     ))
                 } else if !self.layouts.is_natural(&of.name) {
                     Err(format!("the layout of struct {} is not the natural one of C", of.name))

@@ -68,6 +68,7 @@ fn options(threshold: f64, only: &[&str]) -> Options {
         allowed: Allowed::named(&names).unwrap(),
         starve: false,
         after: None,
+        beside: Beside::default(),
     }
 }
 
@@ -105,6 +106,19 @@ fn the_most_used_members_stay() {
     let fields = planned(&options(0.9, &[]));
     assert_eq!(why(&fields, "hot"), "it is among the most used: 100 loads, 0 stores");
     assert!(planned(&options(1.0, &[])).types[0].members.is_empty());
+}
+
+#[test]
+fn members_with_many_values_beside_the_objects_stay() {
+    let objects = profile().types[0].objects;
+    let beside = |count: u64| {
+        let beside = Beside::parse(&format!("node.wide {count}\n"), "beside").unwrap();
+        planned(&Options { beside, ..options(0.0, &[]) })
+    };
+    assert!(names(&beside(objects / 4)).contains(&"wide"));
+    let many = objects / 4 + 1;
+    let reason = format!("{many} of its values had no code in an earlier plan, with {objects} objects");
+    assert_eq!(why(&beside(many), "wide"), reason);
 }
 
 #[test]
