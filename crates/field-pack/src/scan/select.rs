@@ -63,6 +63,9 @@ pub fn units(build: &Path) -> Result<Vec<Unit>, Failure> {
     let mut found = Vec::new();
     for record in kbuild::records(build) {
         let (object, record) = record?;
+        if loads_the_kernel(&object) {
+            continue;
+        }
         let text = fs::read_to_string(record)?;
         let command = kbuild::recorded_command(&text).and_then(|words| ClangCommand::of(&words));
         let Some(command) = command else { continue };
@@ -76,6 +79,12 @@ pub fn units(build: &Path) -> Result<Vec<Unit>, Failure> {
         )));
     }
     Ok(found)
+}
+
+/// Whether an object belongs to a program that loads the kernel (`arch/*/boot/`). These have none of its structures, and their
+/// objects cannot be made one by one.
+fn loads_the_kernel(object: &str) -> bool {
+    object.starts_with("arch/") && object.split('/').any(|part| part == "boot")
 }
 
 /// Returns the headers in a record.
@@ -231,6 +240,13 @@ static inline const struct a *g(int x) { return 0; }";
         };
         assert_eq!(sorted(leading), "M N a f g m n own");
         assert_eq!(sorted(members), "M N x");
+    }
+
+    #[test]
+    fn programs_that_load_the_kernel_are_left_out() {
+        let loads = ["arch/arm/boot/compressed/fdt.o", "arch/x86/boot/cmdline.o"];
+        let others = ["arch/arm/kernel/boot.o", "fs/inode.o", "drivers/boot/a.o"];
+        assert!(loads.into_iter().all(loads_the_kernel) && !others.into_iter().any(loads_the_kernel));
     }
 
     #[test]
