@@ -10,13 +10,13 @@ pub(super) fn busybox_plan() -> String {
     Run::kshrink("syscall-scan").arg(busybox).succeed().text()
 }
 
-/// Checks that at most a hundredth of a kernel's code is opaque.
-fn is_mostly_lifted(kernel: &Kernel) {
+/// Checks that at most so many thousandths of a kernel's code are opaque.
+fn is_mostly_lifted(kernel: &Kernel, most: u64) {
     let summary = Run::kshrink("kcfg").args(["--summary", "--json"]).arg(&kernel.vmlinux).succeed().text();
     let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
     let bytes = |key: &str| summary[key].as_u64().unwrap_or_else(|| panic!("no {key} in {summary}"));
     let (opaque, lifted) = (bytes("code_chunk_bytes"), bytes("block_bytes"));
-    assert!(opaque * 100 <= opaque + lifted, "{opaque} bytes of code are opaque beside {lifted}");
+    assert!(opaque * 1000 <= (opaque + lifted) * most, "{opaque} bytes of code are opaque beside {lifted}");
 }
 
 /// Returns the functions before which the kernel may write: objtool names their room `__pfx_NAME`.
@@ -65,7 +65,7 @@ fn panic(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> Vec
 #[test]
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
-    shrinks_and_serves("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", "web-x86_64", 67.0);
+    shrinks_and_serves("the_64_bit_kernel_stays_the_same_or_shrinks_and_serves", "web-x86_64", 67.0, 10);
 }
 
 /// Its warnings carry their texts, and its startup code has names of its own.
@@ -73,15 +73,17 @@ fn the_64_bit_kernel_stays_the_same_or_shrinks_and_serves() {
 #[ignore = "builds one more kernel"]
 fn the_64_bit_kernel_of_linux_7_2_stays_the_same_or_shrinks_and_serves() {
     let name = "the_64_bit_kernel_of_linux_7_2_stays_the_same_or_shrinks_and_serves";
-    shrinks_and_serves(name, "web-x86_64-7.2", 45.0);
+    // More of it is hand-written: hashes.
+    shrinks_and_serves(name, "web-x86_64-7.2", 45.0, 16);
 }
 
 /// With packed segments and unwind tables, the footprint falls by more than `least_cut` per cent.
-fn shrinks_and_serves(name: &str, kernel: &str, least_cut: f64) {
+/// At most `opaque` thousandths of the code are opaque.
+fn shrinks_and_serves(name: &str, kernel: &str, least_cut: f64, opaque: u64) {
     KernelTest::check(name, |test| {
         let kernel = test.kernel(kernel);
         let scenario = test.web_on_x86_64();
-        is_mostly_lifted(&kernel);
+        is_mostly_lifted(&kernel, opaque);
         stays_the_same(test, &kernel, &scenario, 512);
         let small = test.rewritten(&kernel, "small", &busybox_plan(), &[]);
         test.passes(&scenario, &small.kernel, &[]);
@@ -177,7 +179,7 @@ fn the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks() {
     KernelTest::check("the_64_bit_kernel_with_mitigations_stays_the_same_or_shrinks", |test| {
         let kernel = test.kernel("websmp-x86_64");
         let scenario = test.smp_on_x86_64(&kernel);
-        is_mostly_lifted(&kernel);
+        is_mostly_lifted(&kernel, 10);
         stays_the_same(test, &kernel, &scenario, 4096);
         let small = test.rewritten(&kernel, "small", &busybox_plan(), &["--pack-segments"]);
         test.passes(&scenario, &small.kernel, &[]);

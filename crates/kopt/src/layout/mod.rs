@@ -157,6 +157,9 @@ fn is_hot_last(class: &str) -> bool {
 /// The suffix of the names of parts of functions that are out of line, as compilers give it.
 pub(crate) const COLD: &str = "cold";
 
+/// The suffix of such a part without its function.
+const PART: &str = "part";
+
 /// Returns the source files of local functions. objtool of Linux 7.2 looks for the function of a part among the symbols of
 /// its file, and then among global ones.
 fn files_of_functions(graph: &Graph) -> FxHashMap<FunctionId, Arc<str>> {
@@ -174,16 +177,20 @@ fn files_of_functions(graph: &Graph) -> FxHashMap<FunctionId, Arc<str>> {
 /// suffix.
 pub(crate) fn name_parts(graph: &mut Graph, parts: &[ColdPart], suffix: &str) {
     // objtool recognizes parts by this word (tools/objtool/elf.c, `read_symbols`).
-    let needs_cold = graph.world().is_checked_by_objtool() && suffix != COLD;
+    let is_checked = graph.world().is_checked_by_objtool();
     let files = files_of_functions(graph);
     let mut editor = Editor::new(graph, "layout");
     for part in parts {
         let graph = editor.graph();
         let function = graph.function(part.function);
-        // It looks for the function then.
-        let cold = if needs_cold && graph.node(function.entry()).live { ".cold" } else { "" };
+        // It looks for the function then, which may have lost its entry to another pass.
+        let suffix = match graph.node(function.entry()).live {
+            true if is_checked && suffix != COLD => format!("{COLD}.{suffix}"),
+            false if is_checked && suffix == COLD => PART.to_owned(),
+            _ => suffix.to_owned(),
+        };
         let symbol = Symbol {
-            name: format!("{}{cold}.{suffix}", function.name),
+            name: format!("{}.{suffix}", function.name),
             file: files.get(&part.function).cloned(),
             binding: STB_LOCAL,
             kind: STT_FUNC,
