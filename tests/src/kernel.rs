@@ -175,6 +175,11 @@ impl KernelTest<'_> {
         self.on_arm("stress", None, &["--machine", "virt32"])
     }
 
+    /// stress-ng on two processors of 32-bit ARM.
+    pub fn stress_on_two_processors_of_arm(&mut self) -> Scenario {
+        self.on_arm("stress", None, &["--machine", "virt32", "--cpus", "2", "--memory", "192"])
+    }
+
     /// Forbidden accesses to memory, and the page tables, on 32-bit ARM with high memory.
     pub fn protection_on_arm(&mut self) -> Scenario {
         self.on_arm("protection", None, &["--machine", "virt32", "--memory", "1024"])

@@ -72,8 +72,9 @@ fn starved_kernel_runs_on_two_processors_of_arm() {
         let starved = starved(test, &kernel, &scenario);
         let processors = test.processors_on_arm(&kernel);
         test.passes(&processors, &starved, &[]);
-        let stress = test.stress_on_arm();
-        test.passes(&stress, &starved, &["--cpus", "2", "--memory", "192"]);
+        // A few stressors fail on every kernel for ARM.
+        let stress = test.stress_on_two_processors_of_arm();
+        assert_eq!(test.results(&stress, &starved), test.results(&stress, &kernel));
     });
 }
 
