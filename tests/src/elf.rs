@@ -58,7 +58,7 @@ pub fn build_id(path: &Path) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The addresses and sizes in bytes of these global symbols of a linked file, in the order of their names.
+/// The addresses and sizes in bytes of these global symbols of a file, in the order of their names.
 pub fn globals<const N: usize>(path: &Path, names: [&str; N]) -> [(u64, u64); N] {
     let bytes = fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     let elf = Elf::parse(&bytes).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

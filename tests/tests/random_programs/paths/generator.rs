@@ -36,7 +36,7 @@ pub struct Program {
     /// The section `paths` of a plan.
     pub paths: Value,
     /// The names of the functions that a path may copy.
-    pub functions: Vec<String>,
+    pub functions: [String; FUNCTIONS as usize],
 }
 
 /// Returns the program for a number.
@@ -71,11 +71,7 @@ pub fn generate(seed: u64) -> Program {
     }
     writer.main();
     let paths = writer.paths();
-    Program {
-        text: writer.text,
-        paths,
-        functions: (0..FUNCTIONS).map(|number| format!("f{number}")).collect(),
-    }
+    Program { text: writer.text, paths, functions: std::array::from_fn(|number| format!("f{number}")) }
 }
 
 const HEAD: &str = "\

@@ -11,7 +11,7 @@ mod generator;
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use kshrink_tests::{Chain, Random, Run, parallel, random_programs, recipe};
+use kshrink_tests::{Chain, Random, Run, elf, parallel, random_programs, recipe};
 use serde_json::{Value, json};
 
 use super::{ORIGINAL_LIMIT, REWRITTEN_LIMIT, STATIC, assert_none_failed};
@@ -38,7 +38,8 @@ impl Figures {
     fn add(&mut self, report: &str) {
         for line in report.lines().filter_map(|line| line.strip_prefix("specialize: ")) {
             let Some((count, what)) = line.split_once(' ') else { continue };
-            let Ok(count) = count.parse::<u64>() else { continue };
+            // In groups of three digits.
+            let Ok(count) = count.replace(',', "").parse::<u64>() else { continue };
             *self.0.entry(what.to_owned()).or_default() += count;
         }
     }
@@ -84,12 +85,12 @@ fn attempt(chain: &mut Chain, number: usize, ways: &[&str], made: &Program) -> R
     if original.status != Some(0) {
         return Err(format!("the original fails: {original}"));
     }
-    let symbols = chain.step(Run::new("nm").args(["-S", "program.o"]))?;
-    let sizes = sizes(&symbols.text());
+    let functions = made.functions.each_ref().map(String::as_str);
+    let sizes = elf::globals(&chain.dir().join("program.o"), functions).map(|(_, size)| size);
     let mut random = Random::new(number as u64);
     let plan = json!({
         "schema": "kshrink/1",
-        "coverage": {"runs": [], "functions": ran(&mut random, &made.functions, &sizes)},
+        "coverage": {"runs": [], "functions": ran(&mut random, &functions, &sizes)},
         "paths": made.paths,
     });
     chain.write("plan.json", plan.to_string());
@@ -110,21 +111,11 @@ fn attempt(chain: &mut Chain, number: usize, ways: &[&str], made: &Program) -> R
     Ok(rewritten.stderr)
 }
 
-/// Returns the sizes of functions, from the output of `nm -S`.
-fn sizes(symbols: &str) -> BTreeMap<String, u64> {
-    let size = |line: &str| {
-        let [_, size, _, name] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
-        Some((name.to_owned(), u64::from_str_radix(size, 16).ok()?))
-    };
-    symbols.lines().filter_map(size).collect()
-}
-
 /// Returns coverage in which random parts of the functions ran, or all of them.
-fn ran(random: &mut Random, functions: &[String], sizes: &BTreeMap<String, u64>) -> Vec<Value> {
+fn ran(random: &mut Random, functions: &[&str], sizes: &[u64]) -> Vec<Value> {
     let all = random.once_in(4);
     let mut covered = Vec::new();
-    for (number, name) in functions.iter().enumerate() {
-        let Some(&size) = sizes.get(name) else { continue };
+    for (number, (name, &size)) in functions.iter().zip(sizes).enumerate() {
         let (mut ranges, mut at) = (Vec::new(), 0);
         while at < size {
             let end = if all { size } else { size.min(at + u64::from(random.range(8, 120))) };
