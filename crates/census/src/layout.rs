@@ -15,7 +15,6 @@ use object::Object;
 use rustc_hash::FxHashMap;
 use serde_json::Value;
 
-use crate::debug;
 use crate::error::{Error, Result};
 
 /// The structures, unions and type names whose layouts are read.
@@ -119,8 +118,7 @@ impl Layouts {
         let compiler = KernelCompiler::of(&build)?;
         let dir = tempfile::tempdir()?;
         fs::write(dir.path().join("census.c"), include_str!("layout.c"))?;
-        let flags = ["-g", "-fno-eliminate-unused-debug-types", "-w"];
-        let object = compiler.compile(dir.path(), "census.c", &flags)?;
+        let object = compiler.compile(dir.path(), "census.c", kbuild::WITH_TYPES)?;
         let origin = format!("layouts of {name}");
         let missing = || Error::Layout { origin: origin.clone(), what: "structure".into() };
         Layouts::read(&origin, &object).and_then(|layouts| layouts.ok_or_else(missing)).map_err(Failure::of)
@@ -136,7 +134,7 @@ impl Layouts {
         if file.section_by_name(".debug_info").is_none() {
             return Ok(None);
         }
-        let sections = debug::sections(&file).map_err(|error| failed(error.to_string()))?;
+        let sections = ktypes::sections(&file).map_err(|error| failed(error.to_string()))?;
         let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
         let mut layouts = Layouts { origin: origin.into(), ..Layouts::default() };
         layouts.read_units(&dwarf).map_err(|error| failed(error.to_string()))?;

@@ -10,13 +10,8 @@ pub enum Error {
     #[error(transparent)]
     Census(#[from] census::error::Error),
     /// The debugging information cannot be read.
-    #[error("{origin}: its debugging information cannot be read ({problem}); build the kernel again")]
-    Dwarf {
-        /// The file with the debugging information.
-        origin: String,
-        /// The reason.
-        problem: String,
-    },
+    #[error(transparent)]
+    Types(#[from] ktypes::Error),
     /// The file is no log of accesses.
     #[error("{name}: line {line}: {problem}; expected {expected}")]
     NotALog {

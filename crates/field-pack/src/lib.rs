@@ -4,7 +4,7 @@
 //! The method is that of He, Debray and Andrews, *Compressing Dynamic Data Structures in Operating System Kernels*
 //! (2007), below *the paper*.
 //!
-//! 1. [`sources`] finds the structure of the objects of each slab cache, [`types`] reads it from debugging information;
+//! 1. [`sources`] finds the structure of the objects of each slab cache, [`ktypes`] reads it from debugging information;
 //! 2. [`profile`](mod@profile) reads the values of members from memory dumps, with the names of [`symbols`];
 //! 3. [`allocator`] is the arithmetic of the slab allocator;
 //! 4. [`plan`](mod@plan) chooses how each member is stored, [`show`] prints tables;
@@ -23,4 +23,3 @@ pub mod scan;
 pub mod show;
 pub mod sources;
 pub mod symbols;
-pub mod types;

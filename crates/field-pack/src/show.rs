@@ -1,8 +1,9 @@
 //! Tables for a person: the paper's Tables 1 and 2 for this kernel, and what a plan brings.
 
 use kcli::{Table, human};
+use ktypes::Kind;
 
-use crate::document::{CacheProfile, Fields, Kind, MemberProfile, Profile, TypeProfile, Value};
+use crate::document::{CacheProfile, Fields, MemberProfile, Profile, TypeProfile, Value};
 
 /// Number of caches of the second table.
 const MAX_CACHES: usize = 30;

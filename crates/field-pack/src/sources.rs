@@ -7,12 +7,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use kcli::Failure;
+use ktypes::Structures;
 use rayon::prelude::*;
 use regex::Regex;
 use rustc_hash::FxHashMap;
 
 use crate::error::Error;
-use crate::types::{self, Structures};
 
 /// A call that creates a slab cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,9 +79,9 @@ impl Sources {
         let new: BTreeSet<String> =
             objects.into_iter().filter(|object| !self.compiled.contains_key(object)).collect();
         let compile = |object: String| -> Result<(String, Structures), Failure> {
-            let flags = ["-g", "-fno-eliminate-unused-debug-types", "-w"];
-            let bytes = kbuild::compile_again(&self.build, &object, &flags)?;
-            let structures = types::read(&object, &bytes).map_err(Failure::of)?;
+            let bytes = kbuild::compile_again(&self.build, &object, kbuild::WITH_TYPES)?;
+            let structures =
+                ktypes::read(&object, &bytes).map_err(|error| Failure::of(Error::from(error)))?;
             Ok((object, structures))
         };
         let compiled: Vec<_> = new.into_par_iter().map(compile).collect::<Result<_, _>>()?;

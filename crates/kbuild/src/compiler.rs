@@ -22,10 +22,13 @@ const TRACER: [&str; 4] = ["-pg", "-mfentry", "-mrecord-mcount", "-mnop-mcount"]
 const PREFIX_MAP: &str = "-fmacro-prefix-map=";
 
 /// A source file for the kernel: name and text.
-pub type Source = (&'static str, &'static str);
+pub type Source<'a> = (&'a str, &'a str);
 
 /// A source file, and flags besides those of the kernel.
-pub type Unit = (Source, &'static [&'static str]);
+pub type Unit<'a> = (Source<'a>, &'a [&'a str]);
+
+/// Flags for an object that is compiled for its debugging information alone, with all types.
+pub const WITH_TYPES: &[&str] = &["-g", "-fno-eliminate-unused-debug-types", "-w"];
 
 /// The flags that Kbuild passes for assembly.
 pub const ASSEMBLY: &[&str] = &["-D__ASSEMBLY__"];
@@ -57,15 +60,15 @@ impl KernelCompiler {
     /// A failed job if the compiler fails.
     pub fn compile_all(
         &self,
-        headers: &[Source],
-        units: &[Unit],
+        headers: &[Source<'_>],
+        units: &[Unit<'_>],
         flags: &[&str],
     ) -> Result<Vec<(String, Vec<u8>)>, Failure> {
         let dir = tempfile::tempdir()?;
         for (name, text) in headers.iter().chain(units.iter().map(|(source, _)| source)) {
             fs::write(dir.path().join(name), text)?;
         }
-        let compile = |((source, _), own): &Unit| {
+        let compile = |((source, _), own): &Unit<'_>| {
             let (name, _) = source.split_once('.').unwrap_or((source, ""));
             let flags: Vec<&str> = flags.iter().chain(*own).copied().collect();
             Ok((format!("kshrink/{name}.o"), self.compile(dir.path(), source, &flags)?))

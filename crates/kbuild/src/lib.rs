@@ -18,7 +18,9 @@ mod toolchain;
 mod tools;
 
 pub use command::run;
-pub use compiler::{ASSEMBLY, KernelCompiler, Source, Unit, compile_again, recorded, recorded_command};
+pub use compiler::{
+    ASSEMBLY, KernelCompiler, Source, Unit, WITH_TYPES, compile_again, recorded, recorded_command,
+};
 pub use copy::{BuildCopy, Content};
 pub use make::{Make, parse_variable};
 pub use objtool::Objtool;

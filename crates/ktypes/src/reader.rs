@@ -1,4 +1,4 @@
-//! The structures of a kernel, from debugging information: members in their order, with alignment and kind.
+//! Reading of types from the entries of debugging information.
 
 mod members;
 
@@ -11,8 +11,7 @@ use gimli::{
 use object::Object;
 use rustc_hash::FxHashMap;
 
-use crate::document::Kind;
-use crate::error::{Error, Result};
+use crate::{Error, Kind, Result, Structures};
 
 /// Maximum depth of types within types; a greater one is a cycle.
 const MAX_DEPTH: usize = 32;
@@ -24,60 +23,17 @@ const MAX_MEMBERS: usize = 1 << 12;
 /// The structures that are passed around as the number in them: it is their only member.
 const WRAPPERS: [&str; 3] = ["kuid_t", "kgid_t", "kprojid_t"];
 
-/// A structure or union.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Structure {
-    /// Its size in bytes.
-    pub size: u64,
-    /// Its alignment in bytes.
-    pub align: u64,
-    /// Its members in their order, with those of unnamed structures and unions.
-    pub members: Vec<Member>,
-}
-
-/// A member of a structure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
-    /// Its name.
-    pub name: String,
-    /// Its offset in bytes; of a bit-field, that of its word.
-    pub offset: u64,
-    /// Its size in bytes; of a bit-field, that of its word.
-    pub bytes: u64,
-    /// Its alignment in bytes.
-    pub align: u64,
-    /// Its kind.
-    pub kind: Kind,
-    /// Its type, as in C.
-    pub of: String,
-    /// The first member with a name of the unnamed structure or union, or of the run of bit-fields, that it is part of.
-    pub group: Option<String>,
-    /// The alignment in bytes of that unnamed structure or union.
-    pub group_align: u64,
-    /// Whether it shares its bytes with other members of a union.
-    pub union: bool,
-    /// The structure that it is, if that has a name.
-    pub structure: Option<String>,
-    /// For a bit-field: the lowest bit in its word, and number of bits.
-    pub bits: Option<(u64, u64)>,
-    /// For a number in a structure of its own, such as `kuid_t`: the name of the number there.
-    pub wrapped: Option<String>,
-}
-
-/// The structures of one object, by name.
-pub type Structures = FxHashMap<String, Structure>;
-
 /// Reads the structures in the debugging information of an ELF file. `origin` is its name for messages.
 ///
 /// # Errors
 /// If it is damaged, or there is none.
 pub fn read(origin: &str, bytes: &[u8]) -> Result<Structures> {
-    let failed = |problem: String| Error::Dwarf { origin: origin.into(), problem };
+    let failed = |problem: String| Error { origin: origin.into(), problem };
     let file = object::File::parse(bytes).map_err(|error| failed(error.to_string()))?;
     if file.section_by_name(".debug_info").is_none() {
         return Err(failed("there is none".into()));
     }
-    let sections = census::debug::sections(&file).map_err(|error| failed(error.to_string()))?;
+    let sections = crate::sections(&file).map_err(|error| failed(error.to_string()))?;
     let dwarf = sections.borrow(|data| EndianSlice::new(data, LittleEndian));
     // In structures of i386 only, integers of 8 bytes are aligned to 4 (System V ABI for i386, figure 2-1).
     let widest = if file.architecture() == object::Architecture::I386 { 4 } else { 8 };
@@ -359,6 +315,3 @@ impl<R: Reader> TypeReader<'_, R> {
         Ok(align)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -12,7 +12,7 @@ pub use fields::{
     CachePlan, Excluded, FIELDS_SCHEMA, Fields, MemberCost, MemberPlan, Place, Scheme, TypePlan,
 };
 pub use profile::{
-    Allocator, CacheProfile, Constructor, CoreTotals, Kind, MemberProfile, Own, PROFILE_SCHEMA, Profile,
+    Allocator, CacheProfile, Constructor, CoreTotals, MemberProfile, Own, PROFILE_SCHEMA, Profile,
     TypeProfile, Value, ValueCount,
 };
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ktypes::Kind;
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -181,26 +182,6 @@ pub struct TypeProfile {
     pub objects: u64,
     /// Its members in their order, with those of unnamed structures and unions.
     pub members: Vec<MemberProfile>,
-}
-
-/// The kind of a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Kind {
-    /// A number without a sign, also an enumeration or a Boolean.
-    Unsigned,
-    /// A number with a sign.
-    Signed,
-    /// A pointer.
-    Pointer,
-    /// A pointer to code.
-    Function,
-    /// A structure or union with a name of its own.
-    Structure,
-    /// An array.
-    Array,
-    /// A bit-field.
-    Bits,
 }
 
 /// A member.

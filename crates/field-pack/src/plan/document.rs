@@ -1,12 +1,12 @@
 //! The document of a plan: what each change brings.
 
+use ktypes::Kind;
 use rustc_hash::FxHashMap;
 
 use super::layout::{Changes, Layout};
 use super::{Planner, Reasons, Schemes, scheme};
 use crate::document::{
-    CachePlan, CacheProfile, Excluded, FIELDS_SCHEMA, Fields, Kind, MemberCost, MemberPlan, TypePlan,
-    TypeProfile,
+    CachePlan, CacheProfile, Excluded, FIELDS_SCHEMA, Fields, MemberCost, MemberPlan, TypePlan, TypeProfile,
 };
 
 impl<'a> Planner<'a> {

@@ -1,8 +1,9 @@
 //! The layout of a structure whose members have new sizes or a new order.
 
+use ktypes::Kind;
 use rustc_hash::FxHashMap;
 
-use crate::document::{Kind, MemberProfile, TypeProfile};
+use crate::document::{MemberProfile, TypeProfile};
 
 /// A part of a structure that moves as a whole: a member, an unnamed structure or union, or a run of bit-fields.
 #[derive(Clone, Debug, PartialEq, Eq)]

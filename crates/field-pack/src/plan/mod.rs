@@ -12,10 +12,11 @@ pub mod scheme;
 pub mod steps;
 
 use kcli::Failure;
+use ktypes::Kind;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::document::{
-    CacheProfile, Excluded, Fields, Kind, MemberPlan, MemberProfile, Profile, Scheme, TypeProfile,
+    CacheProfile, Excluded, Fields, MemberPlan, MemberProfile, Profile, Scheme, TypeProfile,
 };
 use crate::error::Error;
 

@@ -3,9 +3,10 @@
 //! The paper packs codes of any number of bits. Here a code has 1 or 2 bytes, or 4 for a member of 8: bit-fields share a
 //! word with members under other locks, and 3 bytes cannot be written at once.
 
+use ktypes::Kind;
 use rustc_hash::FxHashMap;
 
-use crate::document::{Kind, MemberProfile, Place, Scheme, TypeProfile, Value};
+use crate::document::{MemberProfile, Place, Scheme, TypeProfile, Value};
 
 /// The bits of an address within a page.
 const PAGE_BITS: u32 = 12;

@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kcli::{Failure, Progress};
+use ktypes::{Kind, Structure, Structures};
 use rustc_hash::FxHashMap;
 
-use crate::document::{CacheProfile, CoreTotals, Kind, PROFILE_SCHEMA, Profile, TypeProfile};
+use crate::document::{CacheProfile, CoreTotals, PROFILE_SCHEMA, Profile, TypeProfile};
 use crate::error::Error;
 use crate::sources::Sources;
 use crate::symbols::Symbols;
-use crate::types::{Structure, Structures};
 
 use accesses::Accesses;
 use objects::{Core, CoreCache};

@@ -1,10 +1,10 @@
 //! The values of one member.
 
+use ktypes::{Kind, Member};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::document::{Kind, MemberProfile, Own, Value, ValueCount};
+use crate::document::{MemberProfile, Own, Value, ValueCount};
 use crate::symbols::Symbols;
-use crate::types::Member;
 
 /// Maximum number of distinct values that are counted, as in the paper (section 3.2).
 pub const MAX_DISTINCT: usize = 4096;

@@ -2,8 +2,8 @@
 
 use gimli::{Reader, UnitOffset, constants};
 
-use super::{MAX_DEPTH, MAX_MEMBERS, Member, Structure, TypeReader, WRAPPERS};
-use crate::document::Kind;
+use super::{MAX_DEPTH, MAX_MEMBERS, TypeReader, WRAPPERS};
+use crate::{Kind, Member, Structure};
 
 impl<R: Reader> TypeReader<'_, R> {
     pub(super) fn structure(&self, at: UnitOffset<R::Offset>) -> gimli::Result<Structure> {
