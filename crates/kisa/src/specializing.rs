@@ -149,6 +149,10 @@ pub enum Simple {
     Pop(Reg),
     /// Adds a number to the stack pointer, and keeps the flags.
     MoveStack(i32),
+    /// Adds 1 to 4 bytes of memory.
+    Count(Place),
+    /// Jumps to the address in memory.
+    JumpThrough(Place),
 }
 
 /// The encoding of a [`Simple`] operation.

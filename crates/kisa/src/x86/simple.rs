@@ -52,6 +52,8 @@ pub(super) fn encode(simple: Simple, wide: bool) -> Option<Encoded> {
             let place = Place { base: Some(ESP), displacement: by };
             Instruction::with2(Code::Lea_r32_m, register(ESP, 4)?, at(place)?)
         }
+        Simple::Count(place) => Instruction::with1(Code::Inc_rm32, at(place)?),
+        Simple::JumpThrough(place) => Instruction::with1(Code::Jmp_rm32, at(place)?),
     };
     encoded(&instruction.ok()?)
 }
@@ -259,6 +261,8 @@ mod tests {
             (Simple::Test(place(EBX, 0x2c), 0x40, 1), "testb $0x40,0x2C(%ebx)"),
             (Simple::Or(EAX, place(EBX, 0x1d4)), "or 0x1D4(%ebx),%eax"),
             (Simple::MoveStack(-0x40), "lea -0x40(%esp),%esp"),
+            (Simple::Count(Place { base: None, displacement: 0x100 }), "incl 0x100"),
+            (Simple::JumpThrough(Place { base: None, displacement: 0x100 }), "jmp *0x100"),
         ];
         for (simple, expected) in cases {
             assert_eq!(text(&encode(simple, false).unwrap().bytes), expected);

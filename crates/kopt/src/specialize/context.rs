@@ -120,7 +120,10 @@ pub fn enter(explorer: &mut Explorer<'_>, path: &Path) -> Result<State, String> 
     for fact in &path.facts {
         let word = fact.offset as i32 & !(WORD - 1);
         let value = match &fact.symbol {
-            Some(name) => Value::Symbol(symbol(graph, name)?, 0),
+            Some(name) => {
+                let (symbol, inside) = place(graph, name)?;
+                Value::Symbol(symbol, inside)
+            }
             None => {
                 let most = u32::MAX >> (32 - 8 * u32::from(fact.width));
                 let shift = 8 * (fact.offset % WORD as u32);
@@ -159,12 +162,26 @@ pub fn named<'a>(graph: &'a Graph, name: &'a str) -> impl Iterator<Item = NodeId
 
 /// Returns the symbol that stands for the address of a function or variable in instructions.
 fn symbol(graph: &Graph, name: &str) -> Result<Symbol, String> {
-    let mut found = named(graph, name);
-    let node = found.next().ok_or_else(|| format!("there is no function or variable {name}"))?;
-    if found.any(|other| other != node) {
+    match place(graph, name)? {
+        (symbol, 0) => Ok(symbol),
+        _ => Err(format!("{name} is not apart from other variables")),
+    }
+}
+
+/// Returns the symbol that stands for the code or data with a function or variable in instructions, and the offset in bytes
+/// of the function or variable there.
+fn place(graph: &Graph, name: &str) -> Result<(Symbol, i64), String> {
+    let mut found = graph.symbols().iter().filter_map(|symbol| match symbol.place {
+        SymbolPlace::Node(node, inside) if symbol.name == name && graph.node(node).live => {
+            Some((node, inside))
+        }
+        _ => None,
+    });
+    let place = found.next().ok_or_else(|| format!("there is no function or variable {name}"))?;
+    if found.any(|other| other != place) {
         return Err(format!("there are several functions or variables {name}"));
     }
-    Ok(graph.symbol_for(node))
+    Ok((graph.symbol_for(place.0), place.1.into()))
 }
 
 /// Returns the target of a reference to an address, and the number added to it.

@@ -1,6 +1,7 @@
 //! The blocks of a path as they are added to the graph.
 
 mod exits;
+pub mod loadable;
 
 use std::collections::BTreeMap;
 
@@ -41,6 +42,10 @@ pub struct Path {
     blocks: Vec<Block>,
     /// Code that several exits share: it puts known words of the stack in place.
     shared: Vec<Contents>,
+    /// The block after the comparisons.
+    hit: usize,
+    /// The block that jumps to the original function; `None` without comparisons.
+    miss: Option<usize>,
     /// Size in bytes without branches; of the exits among them.
     pub size: u64,
     pub exit_size: u64,
@@ -64,15 +69,24 @@ pub fn lay_out(
     entry: NodeId,
 ) -> Result<Path, Why> {
     let maker = explorer.maker();
-    let path =
-        Path { blocks: Vec::new(), shared: Vec::new(), size: 0, exit_size: 0, exits: 0, left: 0, gone: 0 };
+    let count = guard.blocks.len();
+    let path = Path {
+        blocks: Vec::new(),
+        shared: Vec::new(),
+        hit: count,
+        miss: (count > 0).then_some(count + 1),
+        size: 0,
+        exit_size: 0,
+        exits: 0,
+        left: 0,
+        gone: 0,
+    };
     let mut layout =
         Layout { maker, path, starts: BTreeMap::new(), exits: BTreeMap::new(), shared: BTreeMap::new() };
     let original = Dest { target: Target::Node(entry), offset: 0 };
     let isa = explorer.original.isa;
     let equal = isa.branch_if_equal(super::guard::ENCODING).ok_or("there is no such branch")?;
     let differ = isa.inverse(equal).ok_or("there is no such branch")?;
-    let count = guard.blocks.len();
     let miss = count + 1;
     for (number, (contents, on_equal)) in guard.blocks.into_iter().enumerate() {
         let condition = if on_equal { equal.condition } else { differ.condition };

@@ -31,26 +31,29 @@ mod demand;
 mod emit;
 mod explore;
 mod guard;
+mod known;
+mod loader;
 mod op;
 mod pieces;
 mod state;
 mod step;
 mod value;
 
+pub use emit::loadable::Loadable;
+pub use loader::Loader;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use kcfg::edges::Edges;
-use kcfg::flow::{DataUses, GraphProgram};
 use kcfg::graph::{Editor, Graph, Terminator};
 use kcfg::index::{FunctionId, NodeId};
-use kflow::{Callee, Liveness, Summaries};
+use kflow::Callee;
 use kplan::Plan;
 
 use crate::pass::{Context, Facts, Pass, Phase, Runs};
-use crate::ran::Ran;
 use crate::report::PassReport;
 use demand::Needs;
 use explore::{Explorer, Original, RETRIES};
+use known::Known;
 use pieces::pieces;
 
 /// Pass `specialize`: copies paths for known inputs.
@@ -96,7 +99,13 @@ fn specialize(
     let entry = function(graph, &path.entry)?;
     let targets = targets(graph, path)?;
     separate(graph, &targets);
-    let made = make(graph, plan, path, entry, &targets, report)?;
+    let made = make(&Known::of(graph, plan)?, path, entry, &targets)?;
+    for (what, number) in made.counts {
+        report.count(what, number);
+    }
+    for (name, why) in made.kept {
+        report.keep(format!("the call of {name}"), why);
+    }
     // Everybody enters through a gate, which then becomes the path; the path itself goes to the original function.
     let mut editor = Editor::new(graph, "specialize");
     let align = editor.graph().node(entry).align;
@@ -105,7 +114,7 @@ fn specialize(
     editor.align(entry, align);
     editor.finish();
     let mut editor = Editor::new(graph, "specialize");
-    let first = made.add(&mut editor, entry);
+    let first = made.path.add(&mut editor, entry);
     editor.replace_uses(gate, first);
     editor.finish();
     graph.remove(gate);
@@ -159,25 +168,23 @@ fn separate(graph: &mut Graph, targets: &BTreeMap<FunctionId, NodeId>) {
     editor.finish();
 }
 
+/// A copy of a path, before it has a place.
+struct Made {
+    path: emit::Path,
+    /// What is counted for the report.
+    counts: Vec<(&'static str, u64)>,
+    /// The calls that stay calls, with the reason.
+    kept: Vec<(String, &'static str)>,
+}
+
 /// Makes the copy of a path.
 fn make(
-    graph: &Graph,
-    plan: &Plan,
+    known: &Known<'_>,
     path: &kplan::Path,
     entry: NodeId,
     targets: &BTreeMap<FunctionId, NodeId>,
-    report: &mut PassReport,
-) -> Result<emit::Path, String> {
-    let specialize = graph.isa().specialize().ok_or("the machine is not supported")?;
-    let program = GraphProgram::of(graph);
-    if program.machine().convention.is_none() {
-        return Err("a function pops its arguments, so that the stack pointer after calls is unknown".into());
-    }
-    let memory = DataUses::of(graph).constant_memory(graph);
-    let summaries = Summaries::of(&program, program.machine(), memory.clone());
-    let liveness = Liveness::of(&program, &summaries);
-    let edges = Edges::of(graph);
-    let ran = Ran::of(graph, plan);
+) -> Result<Made, String> {
+    let Known { graph, specialize, program, memory, summaries, liveness, edges, ran } = known;
     let is_hot = |node: NodeId| ran.may_have(node);
     let calls: BTreeSet<FunctionId> = path
         .calls
@@ -187,18 +194,18 @@ fn make(
     let original = Original {
         graph,
         isa: graph.isa(),
-        specialize,
-        program: &program,
-        summaries: &summaries,
-        memory: &memory,
-        edges: &edges,
+        specialize: *specialize,
+        program,
+        summaries,
+        memory,
+        edges,
         ran: &is_hot,
         calls: &calls,
         targets,
     };
     let mut explorer = Explorer::new(original);
     let state = context::enter(&mut explorer, path)?;
-    let needs = Needs { graph, program: &program, summaries: &summaries, liveness: &liveness };
+    let needs = Needs { graph, program, summaries, liveness };
     let mut retries = RETRIES;
     let (pieces, exits) = loop {
         explorer.run(entry, state.clone())?;
@@ -229,22 +236,24 @@ fn make(
     });
     let scratch = guard::scratch(live | bases, changes, convention.stack_pointer, convention.call_clobbered);
     let (context, used, addresses) = (&explorer.context, &explorer.used, &explorer.used_addresses);
-    let guard = guard::guard(graph, specialize, context, used, addresses, scratch)?;
+    let guard = guard::guard(graph, *specialize, context, used, addresses, scratch)?;
     let used_facts = context.facts.iter().enumerate().filter(|(number, _)| used.contains(number));
     let stable = used_facts.filter(|(_, fact)| fact.stable).count();
-    report.count("facts compared", guard.compared);
-    report.count("instructions that compare facts", guard.instructions);
-    report.count("facts assumed to be stable", stable as u64);
-    report.count("facts that decide nothing", (context.facts.len() - used.len()) as u64);
-    report.count("functions on paths", explorer.instances.len() as u64);
-    for (name, why) in &explorer.kept {
-        report.keep(format!("the call of {name}"), *why);
-    }
-    let made = emit::lay_out(&explorer, &pieces, &exits, &after, guard, entry)?;
-    report.count("bytes of paths, without branches", made.size);
-    report.count("bytes of exits among them", made.exit_size);
-    report.count("exits", made.exits);
-    report.count("operations left", made.left);
-    report.count("operations that went", made.gone);
-    Ok(made)
+    let mut counts = vec![
+        ("facts compared", guard.compared),
+        ("instructions that compare facts", guard.instructions),
+        ("facts assumed to be stable", stable as u64),
+        ("facts that decide nothing", (context.facts.len() - used.len()) as u64),
+        ("functions on paths", explorer.instances.len() as u64),
+    ];
+    let path = emit::lay_out(&explorer, &pieces, &exits, &after, guard, entry)?;
+    counts.extend([
+        ("bytes of paths, without branches", path.size),
+        ("bytes of exits among them", path.exit_size),
+        ("exits", path.exits),
+        ("operations left", path.left),
+        ("operations that went", path.gone),
+    ]);
+    let kept = explorer.kept.iter().map(|(name, why)| (name.clone(), *why)).collect();
+    Ok(Made { path, counts, kept })
 }
