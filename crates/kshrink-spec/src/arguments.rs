@@ -126,6 +126,15 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["objects", "from"])]
     pub specialize: Option<PathBuf>,
 
+    /// Let a running kernel load paths in front of FUNCTION (repeatable), through /dev/kcustom; see `customize serve`. For
+    /// 32-bit x86 kernels
+    #[arg(long = "gate", value_name = "FUNCTION", requires = "key", conflicts_with_all = ["objects", "from"])]
+    pub gates: Vec<String>,
+
+    /// The file with the device's key, 32 bytes, with which `customize serve` seals the paths
+    #[arg(long, value_name = "FILE", requires = "gates")]
+    pub key: Option<PathBuf>,
+
     /// Trust a scan that could not resolve every system-call site
     #[arg(long)]
     pub assume_complete: bool,

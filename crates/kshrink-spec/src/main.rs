@@ -8,6 +8,7 @@ mod dump;
 mod edits;
 mod explain;
 mod freeze;
+mod gates;
 mod html;
 mod linked;
 mod modules;
@@ -34,6 +35,7 @@ use kplan::{Paths, Plan};
 use arguments::{Arguments, Task};
 use bisect::Bisection;
 use dump::Dump;
+use gates::Gates;
 use modules::Modules;
 use phases::Phases;
 use rewrite::RewriteInput;
@@ -64,7 +66,9 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     let mut phases = Phases::start(Progress::spinner("reading"));
     let input = match &arguments.vmlinux {
         Some(vmlinux) => {
-            RewriteInput::kernel(vmlinux, &plan, &selected, (arguments.pack_segments, arguments.pack_unwind))?
+            let gates = arguments.key.as_ref().map(|key| Gates::read(&arguments.gates, key)).transpose()?;
+            let packs = (arguments.pack_segments, arguments.pack_unwind);
+            RewriteInput::kernel(vmlinux, &plan, &selected, packs, gates.as_ref())?
         }
         None => RewriteInput::objects(&arguments.objects, &arguments.entry, &arguments.wrap)?,
     };
@@ -118,7 +122,13 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     check_plan(&plan, plan_path, &input, arguments)?;
     if let Task::Bisect(command) = task {
         drop(phases);
-        let writer = Writer { input: &input, passes: &selected, make: &arguments.make, keep_debug: false };
+        let writer = Writer {
+            input: &input,
+            passes: &selected,
+            make: &arguments.make,
+            keep_debug: false,
+            keep_object: false,
+        };
         let (program, plan, options) = (&program, &plan, arguments.options());
         return Bisection { writer, program, plan, options, command, trials: 0 }.run();
     }
@@ -140,8 +150,14 @@ fn run(arguments: &Arguments) -> Result<(), Failure> {
     if let Task::Retained(symbols) = &task {
         return retained::print(graph, symbols);
     }
-    let writer =
-        Writer { input: &input, passes: &selected, make: &arguments.make, keep_debug: arguments.keep_debug };
+    let writer = Writer {
+        input: &input,
+        passes: &selected,
+        make: &arguments.make,
+        keep_debug: arguments.keep_debug,
+        // A server copies paths from it.
+        keep_object: !arguments.gates.is_empty(),
+    };
     match &task {
         Task::EmitObject(path) => {
             let (mut report, contents) = writer.object(&mut rewritten, phases, path)?;

@@ -15,6 +15,7 @@ use kplan::{Mechanism, Plan};
 
 use crate::freeze::Freezing;
 use crate::freeze::runtime::Runtime;
+use crate::gates::Gates;
 use crate::phases::Phases;
 use crate::segments::Packing;
 use crate::sizes::Sizes;
@@ -51,6 +52,7 @@ impl RewriteInput {
         plan: &Plan,
         passes: &[PassRef],
         (pack_segments, pack_unwind): (bool, bool),
+        gates: Option<&Gates>,
     ) -> Result<RewriteInput, Failure> {
         let build = KernelBuild::find(vmlinux).map_err(Failure::of)?;
         check_machine(build.machine, &vmlinux.display().to_string())?;
@@ -59,6 +61,9 @@ impl RewriteInput {
         let runs = |pass: PassRef| passes.contains(&pass) && pass.supports(build.machine);
         if let Some(params) = plan.params.as_ref().filter(|_| runs(&Params)) {
             files = files.with_objects([command_line::check(&build, params.on_mismatch)?]);
+        }
+        if let Some(gates) = gates {
+            files = gates.join(files, &build)?;
         }
         let packing = pack_segments.then(|| Packing::of(&build)).transpose()?;
         let packs_segments = packing.as_ref().is_some_and(|packing| packing.changes);

@@ -26,6 +26,8 @@ pub struct Writer<'a> {
     pub make: &'a [String],
     /// Whether to write the debugging information of a kernel.
     pub keep_debug: bool,
+    /// Whether to write the object from which a kernel was linked.
+    pub keep_object: bool,
 }
 
 impl Writer<'_> {
@@ -84,7 +86,8 @@ impl Writer<'_> {
         };
         let linked = Linked { sizes: sizes_of_files, frozen, unwinding };
         let report = Report::new(self.input, graph, std::mem::take(passes), phases.finish(), Some(linked));
-        staged.publish(out, &report.json()?, &blocks, &contents, debug.as_deref())?;
+        let object = self.keep_object.then(|| object.write().map_err(Failure::of)).transpose()?;
+        staged.publish(out, &report.json()?, &blocks, &contents, (debug.as_deref(), object.as_deref()))?;
         Ok((report, contents))
     }
 

@@ -9,7 +9,7 @@ use kplan::Mechanism;
 use crate::runtime_source::source;
 use kbuild::{ASSEMBLY, KernelCompiler, Source, Unit};
 
-const HEADERS: [Source; 10] = [
+const HEADERS: [Source<'static>; 10] = [
     source!("arm.h", "arm.h"),
     source!("arm32.h", "kernel/arm32.h"),
     source!("decode.h", "decode.h"),
@@ -23,7 +23,7 @@ const HEADERS: [Source; 10] = [
 ];
 
 /// The source files for every kernel. Fast decoding is worth larger code.
-const UNITS: [Unit; 5] = [
+const UNITS: [Unit<'static>; 5] = [
     (source!("decode.c", "decode.c"), &["-O2"]),
     (source!("open.c", "open.c"), &[]),
     (source!("runtime.c", "kernel/runtime.c"), &[]),
@@ -33,7 +33,7 @@ const UNITS: [Unit; 5] = [
 
 /// The additional parts for a mechanism or a machine.
 struct Own {
-    units: &'static [Unit],
+    units: &'static [Unit<'static>],
     wrapped: &'static [&'static str],
     /// Functions that are wrapped even in the object that defines them.
     everywhere: &'static [&'static str],
@@ -152,7 +152,8 @@ impl Runtime {
     /// If the build does not record its compiler command, or its headers do not fit.
     pub fn compile(build: &KernelBuild, mechanism: Mechanism, flags: &[&str]) -> Result<Runtime, Failure> {
         let own = own(build, mechanism);
-        let units: Vec<Unit> = UNITS.iter().chain(own.iter().flat_map(|own| own.units)).copied().collect();
+        let units: Vec<Unit<'_>> =
+            UNITS.iter().chain(own.iter().flat_map(|own| own.units)).copied().collect();
         let objects = KernelCompiler::of(build)?.compile_all(&HEADERS, &units, flags)?;
         let place = place(&objects)?;
         Ok(Runtime { objects, own, place })

@@ -6,13 +6,14 @@ use kelf::{InputFiles, KernelBuild, Machine};
 
 use crate::runtime_source::source;
 
-const HEADERS: [Source; 3] = [
+const HEADERS: [Source<'static>; 3] = [
     source!("decode.h", "decode.h"),
     source!("runtime.h", "kernel/runtime.h"),
     source!("unwind.h", "unwind.h"),
 ];
 
-const UNITS: [Unit; 2] = [(source!("orc.c", "kernel/orc.c"), &[]), (source!("unwind.c", "unwind.c"), &[])];
+const UNITS: [Unit<'static>; 2] =
+    [(source!("orc.c", "kernel/orc.c"), &[]), (source!("unwind.c", "unwind.c"), &[])];
 
 /// The function of the kernel that is wrapped.
 const WRAPPED: [&str; 1] = ["unwind_next_frame"];

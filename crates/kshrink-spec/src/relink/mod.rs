@@ -150,14 +150,15 @@ impl<'b> Staged<'b> {
         self.dir().join("System.map")
     }
 
-    /// Moves the results to the output directory, each one complete or not at all.
+    /// Moves the results to the output directory, each one complete or not at all. The debugging information and the object
+    /// from which the kernel was linked are there only if they are given.
     pub fn publish(
         self,
         out: &Path,
         report: &[u8],
         blocks: &BlockMap,
         contents: &Contents,
-        debug: Option<&[u8]>,
+        (debug, object): (Option<&[u8]>, Option<&[u8]>),
     ) -> Result<(), Failure> {
         fs::create_dir_all(out).map_err(|error| Failure::job(format!("{}: {error}", out.display())))?;
         let image = self.boot_image.file_name().expect("make named a file");
@@ -172,16 +173,18 @@ impl<'b> Staged<'b> {
                 Failure::job(format!("{}: cannot move it to {}: {error}", from.display(), to.display()))
             })?;
         }
-        let debug_file = out.join("vmlinux.debug");
-        match debug {
-            Some(debug) => {
-                let mut output = Output::create(&debug_file)?;
-                std::io::Write::write_all(&mut output, debug)?;
-                output.commit()?;
+        for (name, content) in [("vmlinux.debug", debug), (WHOLE, object)] {
+            let file = out.join(name);
+            match content {
+                Some(content) => {
+                    let mut output = Output::create(&file)?;
+                    std::io::Write::write_all(&mut output, content)?;
+                    output.commit()?;
+                }
+                // A file of an earlier run is about another kernel.
+                None if file.exists() => fs::remove_file(&file)?,
+                None => {}
             }
-            // A file of an earlier run is about another kernel.
-            None if debug_file.exists() => fs::remove_file(&debug_file)?,
-            None => {}
         }
         let mut output = Output::create(&out.join("blocks.json"))?;
         blocks.write(&mut output)?;

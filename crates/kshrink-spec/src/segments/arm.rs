@@ -11,9 +11,9 @@ use super::Packing;
 use crate::runtime_source::source;
 use kbuild::{ASSEMBLY, KernelCompiler, Source, Unit};
 
-const HEADERS: [Source; 1] = [source!("segments.h", "kernel/segments.h")];
+const HEADERS: [Source<'static>; 1] = [source!("segments.h", "kernel/segments.h")];
 
-const UNITS: [Unit; 2] = [
+const UNITS: [Unit<'static>; 2] = [
     (source!("arm_segments.c", "kernel/arm_segments.c"), &[]),
     (source!("replace_entries.S", "kernel/replace_entries.S"), ASSEMBLY),
 ];
