@@ -9,9 +9,9 @@
 PREFIX = /usr/local
 # Where cargo builds.
 TARGET = $(or $(CARGO_TARGET_DIR),target)
-COMMANDS = census cmdline-spec config-spec coverage field-pack frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
+COMMANDS = census cmdline-spec config-spec coverage customize field-pack frozen-pack kcfg kelf kshrink-spec reorder syscall-scan
 # Files installed in share/kshrink/.
-SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/slab-places.sh share/trace.c share/allocations.c share/accesses.c share/plugin.h
+SHARED = share/kshrink.mk share/copy-build.sh share/kernel-places.sh share/slab-places.sh share/trace.c share/allocations.c share/accesses.c share/plugin.h $(addprefix kcustom-rt/user/,kcustom.h kcustom-wire.h kcustomd.c libkcustom.c libkcustom.h libkcustom-preload.c)
 
 # Packages and targets of the tests that need only Rust, gcc and binutils; unit tests are not listed. Each
 # target name must be unique in these packages.
@@ -80,7 +80,7 @@ check: lint
 	cargo test $(CHECKED_PACKAGES:%=--package %) $(CHECKED:%=--test %)
 
 test:
-	fixtures/install.sh rust kernel boot browser programs torture cross clang scan arm
+	fixtures/install.sh rust kernel boot gdb browser programs torture cross clang scan arm
 	$(MAKE) -j 2 test-kernels test-binaries
 	cargo test --release --workspace
 

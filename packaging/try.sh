@@ -37,7 +37,7 @@ for command in $(dpkg -L kshrink | sed -n 's/^\/usr\/bin\///p'); do
     [ -z "$warnings" ] || { echo "$command: its man page: $warnings" >&2; exit 1; }
     grep -q -e --help /tmp/page || { echo "$command: its man page does not name --help" >&2; exit 1; }
 done
-for file in kshrink.mk trace.c allocations.c accesses.c plugin.h copy-build.sh kernel-places.sh slab-places.sh; do
+for file in kshrink.mk trace.c allocations.c accesses.c plugin.h kcustomd.c libkcustom-preload.c copy-build.sh kernel-places.sh slab-places.sh; do
     [ -f /usr/share/kshrink/$file ] || { echo "share/kshrink/$file is missing" >&2; exit 1; }
 done
 syscall-scan --format nr /bin/true >/tmp/calls

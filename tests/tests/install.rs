@@ -98,6 +98,8 @@ fn everything_is_installed_and_taken_away() {
         "allocations.c",
         "accesses.c",
         "plugin.h",
+        "kcustomd.c",
+        "libkcustom-preload.c",
     ] {
         assert!(prefix.join("share/kshrink").join(file).is_file(), "share/kshrink/{file} is missing");
     }

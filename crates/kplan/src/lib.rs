@@ -27,6 +27,7 @@ a plan decides about *removal*, and a misspelt field must not be read as "nothin
 - [`Params`]: the section `params`;
 - [`ConfigAdvice`]: the section `config`;
 - [`Paths`]: the section `paths`, and a separate document with it;
+- [`Declaration`]: a separate document about the objects of a path whose facts are to be observed;
 - [`FunctionName`]: the name of a kernel function in every section;
 - [`implicit_calls`]: the system calls that no scan of a program can find, because the kernel and its vDSO make them on
   the program's behalf. A pass that removes system calls must keep these too.
@@ -51,6 +52,7 @@ mod call;
 mod config;
 mod contents;
 mod coverage;
+mod declaration;
 mod document;
 mod exports;
 mod formatter;
@@ -72,6 +74,7 @@ pub use config::{
 };
 pub use contents::{ChainLink, Contents, Item, ItemKind, MemoryClass};
 pub use coverage::{CallEdge, Coverage, CoveredFunction, RanRange, Reads, Run};
+pub use declaration::{Declaration, DeclaredObject, DeclaredPlace, StableFacts};
 pub use document::Error;
 pub use exports::{Exports, Module};
 pub use frozen::{Frozen, FrozenCode, FrozenData, Mechanism};

@@ -92,7 +92,7 @@ pub enum PointerPlace {
 }
 
 /// A fact: the content of some bytes of an object, or of an argument.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PathFact {
     /// The object.
@@ -111,6 +111,9 @@ pub struct PathFact {
     /// The function or variable to which the word points, instead of a value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub symbol: Option<String>,
+    /// The member of the structure, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
     /// The reason why it stays true while the path runs; without one, it holds until a store that may change it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stable: Option<String>,

@@ -1,0 +1,155 @@
+/*!
+The server: it answers requests of devices with copies of a path for the values that the objects of one socket have there
+(the paper, sections 2.2 to 2.4).
+
+A device runs a kernel with a gate in front of the path's entry. When a program asks for a token of a socket, the daemon
+of the device connects and sends the address of the socket. The server asks for the words that the facts of the path are
+about, and answers with code that is sealed with the key of the device. It keeps what it made: the same values have the
+same code.
+*/
+
+pub mod facts;
+pub mod kernel;
+pub mod seal;
+pub mod wire;
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use kplan::{Path, PathFact};
+
+use self::facts::observe;
+use self::kernel::Kernel;
+use self::seal::Seal;
+use self::wire::{Answer, Message, Wire};
+
+/// The time that a device has for an answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Maximum number of copies that are kept.
+const MAX_KEPT: usize = 256;
+
+/// Answers requests for one path of one kernel.
+pub struct Server<'k> {
+    kernel: &'k Kernel<'k>,
+    seal: Seal,
+    /// Sealed code, by the facts.
+    made: Mutex<HashMap<Vec<PathFact>, Vec<u8>>>,
+}
+
+impl<'k> Server<'k> {
+    /// Creates a server for devices with this key.
+    pub fn new(kernel: &'k Kernel<'k>, seal: Seal) -> Server<'k> {
+        Server { kernel, seal, made: Mutex::default() }
+    }
+
+    /// Answers the devices that connect, for ever.
+    pub fn listen(&self, listener: &TcpListener) {
+        std::thread::scope(|scope| {
+            for stream in listener.incoming() {
+                match stream {
+                    Ok(stream) => {
+                        scope.spawn(move || self.device(&stream));
+                    }
+                    Err(error) => eprintln!("customize: a connection failed: {error}"),
+                }
+            }
+        });
+    }
+
+    fn device(&self, stream: &TcpStream) {
+        let name = stream.peer_addr().map_or_else(|_| "a device".to_owned(), |address| address.to_string());
+        let prepared = stream
+            .set_nodelay(true)
+            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+            .map_err(|error| error.to_string());
+        match prepared.and_then(|()| self.session(&mut { stream }, &name, Some(stream))) {
+            Ok(()) => eprintln!("customize: {name}: closed"),
+            Err(problem) => eprintln!("customize: {name}: {problem}"),
+        }
+    }
+
+    /// Answers the requests of one device until it closes the connection.
+    ///
+    /// # Errors
+    /// The reason why the connection ends before that.
+    pub fn session(
+        &self,
+        stream: &mut (impl Read + Write),
+        name: &str,
+        socket: Option<&TcpStream>,
+    ) -> Result<(), String> {
+        let mut wire = Wire::new(stream);
+        loop {
+            // Between requests, a device may wait for as long as it likes.
+            let limit = |time| socket.map_or(Ok(()), |socket| socket.set_read_timeout(time));
+            limit(None).map_err(|error| error.to_string())?;
+            let Some(message) = wire.receive()? else { return Ok(()) };
+            limit(Some(PATIENCE)).map_err(|error| error.to_string())?;
+            match message {
+                Message::Build(build) if build == self.kernel.build => {}
+                Message::Build(_) => {
+                    wire.send(&Answer::None("this server has another kernel".into()))?;
+                    return Err("runs another kernel".into());
+                }
+                Message::Request(socket) => {
+                    let start = Instant::now();
+                    let (answer, what) = match self.answer(&mut wire, socket)? {
+                        Ok(code) => {
+                            let what = format!("{} bytes", code.len());
+                            (Answer::Code(code), what)
+                        }
+                        Err(why) => (Answer::None(why.clone()), why),
+                    };
+                    wire.send(&answer)?;
+                    eprintln!("customize: {name}: {what} in {} ms", start.elapsed().as_millis());
+                }
+                Message::Loaded(0) => {}
+                Message::Loaded(error) => eprintln!("customize: {name}: not loaded: error {error}"),
+                Message::Memory(_) => return Err("sent memory that nobody asked for".into()),
+            }
+        }
+    }
+
+    /// Returns the sealed code for a socket, or the reason why there is none.
+    ///
+    /// # Errors
+    /// If the connection fails.
+    fn answer<S: Read + Write>(
+        &self,
+        wire: &mut Wire<'_, S>,
+        socket: u32,
+    ) -> Result<Result<Vec<u8>, String>, String> {
+        let path = match observe(&self.kernel.path, &self.kernel.symbols, socket, |address, size| {
+            wire.send(&Answer::Read(address, size))?;
+            match wire.receive()? {
+                Some(Message::Memory(bytes)) if bytes.len() == size as usize => Ok(Some(bytes)),
+                Some(Message::Memory(_)) => Ok(None),
+                Some(_) => Err("sent no memory".to_owned()),
+                None => Err("closed the connection in the middle of a request".to_owned()),
+            }
+        })? {
+            Ok(path) => path,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Some(known) = self.known(&path) {
+            return Ok(Ok(known));
+        }
+        let made = self.kernel.copy(&path).map(|code| self.seal.seal(self.kernel, &code));
+        if let Ok(code) = &made {
+            let mut kept = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            if kept.len() >= MAX_KEPT {
+                kept.clear();
+            }
+            kept.insert(path.facts, code.clone());
+        }
+        Ok(made)
+    }
+
+    fn known(&self, path: &Path) -> Option<Vec<u8>> {
+        self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&path.facts).cloned()
+    }
+}

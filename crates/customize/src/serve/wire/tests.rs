@@ -1,0 +1,63 @@
+use std::io::{Cursor, Read, Write};
+
+use super::*;
+
+/// A connection with messages that have arrived, and those that are sent.
+struct Both(Cursor<Vec<u8>>, Vec<u8>);
+
+impl Read for Both {
+    fn read(&mut self, to: &mut [u8]) -> std::io::Result<usize> {
+        // One byte at a time, as a slow device may send them.
+        let size = to.len().min(1);
+        self.0.read(&mut to[..size])
+    }
+}
+
+impl Write for Both {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.1.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+fn frame(kind: u32, content: &[u8]) -> Vec<u8> {
+    [kind.to_le_bytes().as_slice(), &(content.len() as u32).to_le_bytes(), content].concat()
+}
+
+fn received(bytes: &[u8]) -> Result<Option<Message>, String> {
+    Wire::new(&mut Both(Cursor::new(bytes.to_vec()), Vec::new())).receive()
+}
+
+#[test]
+fn messages_of_devices_are_received() {
+    assert_eq!(received(&frame(1, &[5; 32])), Ok(Some(Message::Build([5; 32]))));
+    assert_eq!(received(&frame(2, &[0, 0, 0, 0xc1])), Ok(Some(Message::Request(0xc100_0000))));
+    assert_eq!(received(&frame(3, b"memory")), Ok(Some(Message::Memory(b"memory".to_vec()))));
+    assert_eq!(received(&frame(4, &[28, 0, 0, 0])), Ok(Some(Message::Loaded(28))));
+    assert_eq!(received(&[]), Ok(None));
+}
+
+#[test]
+fn other_messages_are_refused() {
+    let refused = |bytes: &[u8]| received(bytes).unwrap_err();
+    assert!(refused(&frame(9, b"")).contains("a message of kind 9 with 0 bytes"));
+    assert!(refused(&frame(2, b"abc")).contains("a message of kind 2 with 3 bytes"));
+    assert!(refused(&[0xff; 8]).contains("a message of 4294967295 bytes; expected at most"));
+    assert!(refused(&frame(1, &[5; 32])[..7]).contains("in the middle of a message"));
+    assert!(refused(&frame(1, &[5; 32])[..20]).contains("cannot receive"));
+}
+
+#[test]
+fn answers_have_a_kind_and_a_size() {
+    let sent = |answer: Answer| {
+        let mut both = Both(Cursor::default(), Vec::new());
+        Wire::new(&mut both).send(&answer).unwrap();
+        both.1
+    };
+    assert_eq!(sent(Answer::Read(0xc100_0000, 8)), frame(1, &[0, 0, 0, 0xc1, 8, 0, 0, 0]));
+    assert_eq!(sent(Answer::Code(vec![1, 2])), frame(2, &[1, 2]));
+    assert_eq!(sent(Answer::None("why".into())), frame(3, b"why"));
+}
