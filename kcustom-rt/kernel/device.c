@@ -141,6 +141,8 @@ static int read_memory(const void __user *from)
 
 	if (copy_from_user(&memory, from, sizeof(memory)))
 		return -EFAULT;
+	if (memory.size > KCUSTOM_MAX)
+		return -E2BIG;
 	for (done = 0; done < memory.size; done += sizeof(bytes)) {
 		u32 size = min_t(u32, memory.size - done, sizeof(bytes));
 

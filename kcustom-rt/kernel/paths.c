@@ -109,20 +109,23 @@ static void free_unused(void)
 	}
 }
 
-/* The pointer that leads to a path. */
-static void **pointer_to(struct loaded *path)
+/* Leads the paths of a list past a path. */
+static void lead_past(struct list_head *list, const struct loaded *path)
 {
 	struct loaded *before;
 
-	list_for_each_entry(before, &paths, list)
+	list_for_each_entry(before, list, list)
 		if (before->next == path->code)
-			return &before->next;
-	return path->gate->head;
+			WRITE_ONCE(before->next, path->next);
 }
 
 static void unlink_path(struct loaded *path)
 {
-	WRITE_ONCE(*pointer_to(path), path->next);
+	if (*path->gate->head == path->code)
+		WRITE_ONCE(*path->gate->head, path->next);
+	lead_past(&paths, path);
+	/* A task may be preempted between the comparisons of a path that leaves. */
+	lead_past(&leaving, path);
 	list_move(&path->list, &leaving);
 	now.paths--;
 	now.bytes -= path->size;

@@ -8,9 +8,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario, command, fixture};
+use serde_json::Value;
 
-/// The datagrams whose instructions are counted.
-const COUNT: &str = "datagrams.count=1000 datagrams.way=send:64";
+/// The datagrams whose instructions are counted, and segments of TCP.
+const DATAGRAMS: &str = "datagrams.count=1000 datagrams.way=send:64";
+const SEGMENTS: &str = "datagrams.count=1000 datagrams.way=stream:64";
 /// Minimum number of executions of the instructions on the path.
 const LEAST: &str = "900";
 /// The function where the path begins.
@@ -23,19 +25,32 @@ fn datagrams_take_their_path_or_the_original_one() {
     KernelTest::check("datagrams_take_their_path_or_the_original_one", |test| {
         let kernel = test.kernel("web-i386");
         let scenario = test.datagrams();
-        observe(test, &scenario, &kernel);
+        observe(test, &scenario, &kernel, "send", "datagram");
+        observe(test, &scenario, &kernel, "stream", "stream");
         linked(test, &scenario, &kernel);
         loaded(test, &scenario, &kernel);
     });
 }
 
-/// The path is linked into the kernel.
+/// The paths of datagrams and of segments are linked into the kernel.
 fn linked(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
-    let (before, hot) = trace(test, scenario, kernel);
-    let options = ["--passes", "specialize", "--specialize", "paths.json"];
+    let paths = |test: &mut KernelTest<'_>, name: &str| -> Value {
+        serde_json::from_str(&test.read(name)).expect("a list of paths")
+    };
+    let mut both = paths(test, "datagram.json");
+    let more = paths(test, "stream.json")["paths"].take();
+    both["paths"].as_array_mut().expect("paths").extend(more.as_array().expect("paths").iter().cloned());
+    test.write("both.json", both.to_string());
+    let datagrams = trace(test, scenario, kernel, DATAGRAMS, "datagrams");
+    let segments = trace(test, scenario, kernel, SEGMENTS, "segments");
+    let hot = hot(test, kernel, &["datagrams", "segments"]);
+    let options = ["--passes", "specialize", "--specialize", "both.json"];
     let copied = test.rewritten(kernel, "copied", &hot, &options);
-    let after = instructions(test, scenario, &copied.kernel, &[]);
-    assert!(after * 10 <= before * 9, "a send takes {after} instructions, {before} before");
+    for (traffic, before, least) in [(DATAGRAMS, datagrams, 10), (SEGMENTS, segments, 6)] {
+        let after = instructions(test, scenario, &copied.kernel, traffic, &[]);
+        let cut = 100 - after * 100 / before;
+        assert!(cut >= least, "a send takes {after} instructions, {before} before");
+    }
     test.passes(scenario, &copied.kernel, &[]);
     for name in ["stable-facts-are-stable", "loads-on-paths-have-no-effect"] {
         assert!(copied.assumptions().contains(&name), "no {name} in {:?}", copied.assumptions());
@@ -50,57 +65,73 @@ fn loaded(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
     }
     let options = ["--passes", "none", "--gate", ENTRY, "--key", "key"];
     let gated = test.rewritten(kernel, "gated", "", &options);
-    let (before, hot) = trace(test, scenario, &gated.kernel);
+    let before = trace(test, scenario, &gated.kernel, DATAGRAMS, "datagrams");
+    let hot = hot(test, &gated.kernel, &["datagrams"]);
     test.write("hot.json", hot);
     let server = Server::start(test, kernel, &gated, "key");
-    let after = instructions(test, scenario, &gated.kernel, &server.options(COUNT));
+    let traffic = server.parameters(DATAGRAMS);
+    let after = instructions(test, scenario, &gated.kernel, &traffic, HOST);
     assert!(after * 10 <= before * 9, "a send takes {after} instructions, {before} before");
-    test.passes(scenario, &gated.kernel, &server.options(""));
+    test.passes(scenario, &gated.kernel, &[HOST, &["--append", &server.parameters("")]].concat());
     assert!(statistic(test, &gated.kernel, "hits") > 1000);
     drop(server);
     let other = Server::start(test, kernel, &gated, "other-key");
-    test.passes(scenario, &gated.kernel, &other.options(FAULTY));
+    test.passes(scenario, &gated.kernel, &[HOST, &["--append", &other.parameters(FAULTY)]].concat());
     assert!(statistic(test, &gated.kernel, "refused") > 0);
     assert_eq!(statistic(test, &gated.kernel, "hits"), 0);
     drop(other);
     for fault in [Fault::Ends, Fault::Garbage, Fault::Waits, Fault::Endless] {
-        let options = faulty_server(fault);
-        test.passes(scenario, &gated.kernel, &options.each_ref().map(String::as_str));
+        let server = faulty_server(fault);
+        test.passes(scenario, &gated.kernel, &[HOST, &["--append", &server]].concat());
         assert_eq!(statistic(test, &gated.kernel, "hits"), 0, "{fault:?}");
     }
 }
 
+/// Options of a boot whose device uses a server on the host.
+const HOST: &[&str] = &["--host", "yes"];
+
 /// Parameters for a boot whose server fails.
 const FAULTY: &str = "datagrams.count=100 datagrams.way=send:64 datagrams.faulty=yes";
 
-/// Observes the objects of the path in two boots, and writes `paths.json`.
-fn observe(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
-    let declaration = fixture("scenarios/datagrams/declaration.json");
-    let customize = |task: &str| Run::kshrink("customize").arg(task).arg(&kernel.vmlinux).arg(&declaration);
+/// Observes the objects of a declaration in two boots that send in one way, and writes the list of paths.
+fn observe(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, way: &str, declaration: &str) {
+    let file = fixture(&format!("scenarios/datagrams/{declaration}.json"));
+    let customize = |task: &str| Run::kshrink("customize").arg(task).arg(&kernel.vmlinux).arg(&file);
     let script = customize("script").args(["--calls", "50", "--skip", "100", "--output", "calls.gdb"]);
     test.chain.succeed(script);
-    for log in ["first.log", "second.log"] {
-        test.passes(scenario, kernel, &["--append", COUNT, "--gdb", "calls.gdb"]);
+    for size in ["64", "1024"] {
+        let traffic = format!("datagrams.count=200 datagrams.way={way}:{size}");
+        test.passes(scenario, kernel, &["--append", &traffic, "--gdb", "calls.gdb"]);
         let calls = test.read(&format!("{}.log.gdb", kernel.name));
-        test.write(log, calls);
+        test.write(&format!("{size}.log"), calls);
     }
-    test.chain.succeed(customize("observe").args(["first.log", "second.log", "--output", "paths.json"]));
+    let output = format!("{declaration}.json");
+    test.chain.succeed(customize("observe").args(["64.log", "1024.log", "--output", &output]));
 }
 
-/// Returns the number of instructions of the cheapest send, and a plan with the code that ran in most sends.
-fn trace(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) -> (u64, String) {
+/// Traces a boot. Returns the number of instructions of the cheapest send.
+fn trace(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, traffic: &str, trace: &str) -> u64 {
     let vmlinux = kernel.vmlinux.display().to_string();
-    let count =
-        instructions(test, scenario, kernel, &["--append", COUNT, "--trace", "trace", "--data", &vmlinux]);
-    let run = Run::kshrink("coverage").args(["qemu", "--after-boot", "--least", LEAST, &vmlinux, "trace"]);
-    (count, test.chain.succeed(run).text())
+    instructions(test, scenario, kernel, traffic, &["--trace", trace, "--data", &vmlinux])
+}
+
+/// Returns a plan with the code that ran in most sends.
+fn hot(test: &mut KernelTest<'_>, kernel: &Kernel, traces: &[&str]) -> String {
+    let run = Run::kshrink("coverage").args(["qemu", "--after-boot", "--least", LEAST]);
+    test.chain.succeed(run.arg(&kernel.vmlinux).args(traces)).text()
 }
 
 /// Returns the number of instructions of the cheapest send.
-fn instructions(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel, options: &[&str]) -> u64 {
-    let count = if options.is_empty() { &["--append", COUNT][..] } else { &[] };
-    test.passes(scenario, kernel, &[&["--icount", "yes"], count, options].concat());
-    statistic(test, kernel, "send 64")
+fn instructions(
+    test: &mut KernelTest<'_>,
+    scenario: &Scenario,
+    kernel: &Kernel,
+    traffic: &str,
+    options: &[&str],
+) -> u64 {
+    test.passes(scenario, kernel, &[&["--icount", "yes", "--append", traffic], options].concat());
+    let way = if traffic.contains("stream") { "stream 64" } else { "send 64" };
+    statistic(test, kernel, way)
 }
 
 /// Returns a number that the scenario printed.
@@ -122,7 +153,16 @@ impl Server {
         let log = File::create(dir.join("serve.log")).expect("a file");
         let mut serve = Command::new(command("customize"));
         serve.current_dir(&dir).arg("serve").arg(&kernel.vmlinux).arg(&device.dir);
-        serve.args(["--plan", "hot.json", "--paths", "paths.json", "--key", key, "--listen", "127.0.0.1:0"]);
+        serve.args([
+            "--plan",
+            "hot.json",
+            "--paths",
+            "datagram.json",
+            "--key",
+            key,
+            "--listen",
+            "127.0.0.1:0",
+        ]);
         let mut process = serve.stderr(log).stdin(Stdio::null()).spawn().expect("a server");
         for _ in 0..600 {
             let messages = fs::read_to_string(dir.join("serve.log")).expect("a log");
@@ -137,14 +177,9 @@ impl Server {
         panic!("the server does not listen");
     }
 
-    /// Options of a boot whose device uses the server.
-    fn options(&self, parameters: &str) -> [&'static str; 4] {
-        [
-            "--host",
-            "yes",
-            "--append",
-            String::leak(format!("{parameters} datagrams.server=10.0.2.2:{}", self.port)),
-        ]
+    /// Parameters of a boot whose device uses the server.
+    fn parameters(&self, traffic: &str) -> String {
+        format!("{traffic} datagrams.server=10.0.2.2:{}", self.port)
     }
 }
 
@@ -168,8 +203,8 @@ enum Fault {
     Endless,
 }
 
-/// Starts a server that fails. Returns the options of a boot.
-fn faulty_server(fault: Fault) -> [String; 4] {
+/// Starts a server that fails. Returns the parameters of a boot.
+fn faulty_server(fault: Fault) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
@@ -177,8 +212,7 @@ fn faulty_server(fault: Fault) -> [String; 4] {
             std::thread::spawn(move || fail(fault, stream));
         }
     });
-    let append = format!("{FAULTY} datagrams.server=10.0.2.2:{port}");
-    ["--host".into(), "yes".into(), "--append".into(), append]
+    format!("{FAULTY} datagrams.server=10.0.2.2:{port}")
 }
 
 /// Fails after a build and a request: 40 and 12 bytes.
