@@ -74,6 +74,10 @@ fn loaded(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
     assert!(after * 10 <= before * 9, "a send takes {after} instructions, {before} before");
     test.passes(scenario, &gated.kernel, &[HOST, &["--append", &server.parameters("")]].concat());
     assert!(statistic(test, &gated.kernel, "hits") > 1000);
+    // The same over a serial line, without a network.
+    let line = format!("{DATAGRAMS} datagrams.server=/dev/ttyS1");
+    test.passes(scenario, &gated.kernel, &["--line", &server.port, "--append", &line]);
+    assert!(statistic(test, &gated.kernel, "hits") >= 1000);
     drop(server);
     let other = Server::start(test, kernel, &gated, "other-key");
     test.passes(scenario, &gated.kernel, &[HOST, &["--append", &other.parameters(FAULTY)]].concat());

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use kcli::{Failure, Progress};
 use ktypes::{Kind, Structure, Structures};
 use rustc_hash::FxHashMap;
+use tracing::debug;
 
 use crate::document::{CacheProfile, CoreTotals, PROFILE_SCHEMA, Profile, TypeProfile};
 use crate::error::Error;
@@ -22,7 +23,7 @@ use crate::sources::Sources;
 use crate::symbols::Symbols;
 
 use accesses::Accesses;
-use objects::{Core, CoreCache};
+use objects::{Core, CoreCache, LiveObject};
 use values::{Values, value_of};
 
 /// The share of live objects, in percent, that a log must have stores to if it is of the same run as the core.
@@ -155,19 +156,18 @@ pub fn profile(
 
 /// Checks that nearly all live objects were written in the run that a log records.
 fn check_run(core: &Core, log: &Accesses, name: &str) -> crate::error::Result<()> {
-    let places = core.caches.iter().flat_map(|cache| {
-        let size = cache.profile.object_size;
-        cache.places.iter().map(move |&place| (place, size))
-    });
     let (mut all, mut stored) = (0usize, 0usize);
-    for (place, size) in places {
-        all += 1;
-        stored += usize::from(log.of(place, size)[1] > 0);
+    for cache in &core.caches {
+        let is_stored = |object: &&LiveObject| log.of(object.place, cache.profile.object_size)[1] > 0;
+        let of_cache = cache.live.iter().filter(is_stored).count();
+        debug!("{}: {} objects, {of_cache} with stores", cache.profile.name, cache.live.len());
+        all += cache.live.len();
+        stored += of_cache;
     }
     if stored * 100 >= all * MIN_STORED {
         return Ok(());
     }
-    let problem = format!("it has stores to {stored} of {all} slab objects");
+    let problem = format!("it has stores to {stored} of {all} live slab objects");
     Err(Error::OtherRun { name: log.name.clone(), core: name.into(), problem })
 }
 

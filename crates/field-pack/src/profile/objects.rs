@@ -17,6 +17,8 @@ const MAX_BYTES: u64 = 1 << 30;
 pub struct LiveObject {
     /// Its virtual address.
     pub address: u64,
+    /// Its physical address.
+    pub place: u64,
     /// Its bytes, without padding.
     pub bytes: Vec<u8>,
 }
@@ -77,7 +79,8 @@ fn read_running(running: &mut Running<'_>) -> census::error::Result<Core> {
         let base = running.memory.linear(slab.frame * PAGE);
         for (number, is_free) in (0u64..).zip(free) {
             let offset = number * cache.profile.size;
-            cache.places.push(slab.frame * PAGE + offset);
+            let place = slab.frame * PAGE + offset;
+            cache.places.push(place);
             if is_free {
                 continue;
             }
@@ -92,7 +95,7 @@ fn read_running(running: &mut Running<'_>) -> census::error::Result<Core> {
             let address = base.wrapping_add(offset);
             let mut bytes = vec![0; cache.profile.object_size as usize];
             running.memory.read(address, &mut bytes)?;
-            cache.live.push(LiveObject { address, bytes });
+            cache.live.push(LiveObject { address, place, bytes });
         }
     }
     let allocator = allocator_of(running, &caches)?;

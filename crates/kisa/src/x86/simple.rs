@@ -262,7 +262,7 @@ mod tests {
             (Simple::Or(EAX, place(EBX, 0x1d4)), "or 0x1D4(%ebx),%eax"),
             (Simple::MoveStack(-0x40), "lea -0x40(%esp),%esp"),
             (Simple::Count(Place { base: None, displacement: 0x100 }), "incl 0x100"),
-            (Simple::JumpThrough(Place { base: None, displacement: 0x100 }), "jmp *0x100"),
+            (Simple::JumpThrough(Place { base: None, displacement: 0x100 }), "jmpl *0x100"),
         ];
         for (simple, expected) in cases {
             assert_eq!(text(&encode(simple, false).unwrap().bytes), expected);
