@@ -83,6 +83,7 @@ static int find_unused(void *list)
 	struct task_struct *process, *task;
 	struct loaded *path, *after;
 
+	rcu_read_lock();
 	list_for_each_entry_safe(path, after, &leaving, list) {
 		bool is_used = false;
 
@@ -91,6 +92,7 @@ static int find_unused(void *list)
 		if (!is_used)
 			list_move(&path->list, list);
 	}
+	rcu_read_unlock();
 	return 0;
 }
 
@@ -179,7 +181,6 @@ void kcustom_count(struct kcustom_statistics *statistics)
 	struct loaded *path;
 
 	mutex_lock(&lock);
-	free_unused();
 	*statistics = now;
 	statistics->hits = earlier_hits;
 	list_for_each_entry(path, &paths, list)

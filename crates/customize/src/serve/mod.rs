@@ -62,33 +62,24 @@ impl<'k> Server<'k> {
 
     fn device(&self, stream: &TcpStream) {
         let name = stream.peer_addr().map_or_else(|_| "a device".to_owned(), |address| address.to_string());
-        let prepared = stream
-            .set_nodelay(true)
-            .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
-            .map_err(|error| error.to_string());
-        match prepared.and_then(|()| self.session(&mut { stream }, &name, Some(stream))) {
+        match self.session(stream, &name) {
             Ok(()) => eprintln!("customize: {name}: closed"),
             Err(problem) => eprintln!("customize: {name}: {problem}"),
         }
     }
 
     /// Answers the requests of one device until it closes the connection.
-    ///
-    /// # Errors
-    /// The reason why the connection ends before that.
-    pub fn session(
-        &self,
-        stream: &mut (impl Read + Write),
-        name: &str,
-        socket: Option<&TcpStream>,
-    ) -> Result<(), String> {
-        let mut wire = Wire::new(stream);
+    fn session(&self, mut stream: &TcpStream, name: &str) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("cannot set up the connection: {error}");
+        stream.set_nodelay(true).map_err(failed)?;
+        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        let socket = stream;
+        let mut wire = Wire::new(&mut stream);
         loop {
             // Between requests, a device may wait for as long as it likes.
-            let limit = |time| socket.map_or(Ok(()), |socket| socket.set_read_timeout(time));
-            limit(None).map_err(|error| error.to_string())?;
+            socket.set_read_timeout(None).map_err(failed)?;
             let Some(message) = wire.receive()? else { return Ok(()) };
-            limit(Some(PATIENCE)).map_err(|error| error.to_string())?;
+            socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
             match message {
                 Message::Build(build) if build == self.kernel.build => {}
                 Message::Build(_) => {
@@ -108,7 +99,10 @@ impl<'k> Server<'k> {
                     eprintln!("customize: {name}: {what} in {} ms", start.elapsed().as_millis());
                 }
                 Message::Loaded(0) => {}
-                Message::Loaded(error) => eprintln!("customize: {name}: not loaded: error {error}"),
+                Message::Loaded(error) => {
+                    let why = std::io::Error::from_raw_os_error(error as i32);
+                    eprintln!("customize: {name}: the device did not load the code: {why}");
+                }
                 Message::Memory(_) => return Err("sent memory that nobody asked for".into()),
             }
         }
