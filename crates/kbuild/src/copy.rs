@@ -105,6 +105,25 @@ impl BuildCopy {
         Ok(symlink(source, &link)?)
     }
 
+    /// Makes the records of how objects were compiled name another directory. Their times stay.
+    ///
+    /// # Errors
+    /// A failed job if a record cannot be read or written.
+    pub fn rename_in_records(&self, from: &Path, to: &Path) -> Result<(), Failure> {
+        let (from, to) = (format!("{}/", from.display()), format!("{}/", to.display()));
+        for record in crate::records(&self.dir) {
+            let (_, path) = record?;
+            let text = fs::read_to_string(&path)?;
+            if text.contains(&from) {
+                let metadata = fs::metadata(&path)?;
+                fs::remove_file(&path)?;
+                fs::write(&path, text.replace(&from, &to))?;
+                set_times(&path, &metadata)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Moves the copy to its final place, which does not exist yet. Its Makefile then names that place.
     ///
     /// # Errors

@@ -80,8 +80,10 @@ pub fn check(
     }
     for ((attempt, kernel), keep) in attempts.into_iter().zip(&kernels).zip(keep) {
         let (copy, source) = (attempt.make.into_copy(), std::path::absolute(keep.with_extension("source"))?);
+        let built = attempt.patched.dir().to_owned();
         attempt.patched.keep(&source)?;
         copy.redirect(&source)?;
+        copy.rename_in_records(&built, &source)?;
         copy.keep(kernel, &std::path::absolute(keep)?)?;
     }
     Ok(made)
