@@ -21,17 +21,21 @@ impl Layout<'_, '_> {
     /// Returns the known words that an exit stores, by the function in whose frame they are.
     fn by_frame(&self, exit: &Exit) -> Vec<Vec<(i32, Value)>> {
         let mut groups = Vec::new();
-        let mut left: Vec<(i32, Value)> =
-            exit.words.iter().filter(|(_, value)| !matches!(value, Value::Stack(_))).copied().collect();
+        let mut add = |words: Vec<(i32, Value)>| {
+            let (addresses, others) = words.into_iter().partition(|(_, value)| is_address(value));
+            groups.extend(runs(others));
+            groups.push(addresses);
+        };
+        let mut left = exit.words.clone();
         let mut at = Some(exit.instance);
         while let Some(instance) = at {
             let frame = &self.maker.explorer.instances[instance.0 as usize];
             let (own, others) = left.into_iter().partition(|&(word, _)| word <= frame.base);
-            groups.extend(runs(own));
+            add(own);
             left = others;
             at = frame.back.map(|(outer, _)| outer);
         }
-        groups.extend(runs(left));
+        add(left);
         groups
     }
 
@@ -48,12 +52,9 @@ impl Layout<'_, '_> {
             if count < 2 || group.len() < LEAST_SHARED {
                 continue;
             }
-            // The call pushes a word.
-            let below = Maker { explorer: self.maker.explorer, lowest: self.maker.lowest - WORD };
             let mut code = Contents::default();
-            for &(word, value) in &group {
-                append(&mut code, below.store(word, value)?);
-            }
+            // The call pushes a word.
+            self.stores(&mut code, &group, None, self.maker.lowest - WORD)?;
             self.maker.explorer.original.isa.encode_return(guard::ENCODING, &mut code.bytes);
             self.path.size += code.bytes.len() as u64;
             self.path.exit_size += code.bytes.len() as u64;
@@ -81,39 +82,67 @@ impl Layout<'_, '_> {
         for &(word, reg) in &exit.copies {
             append(&mut code, maker.simple(Simple::Store(maker.slot(word), reg, WORD as u8))?);
         }
-        let is_address = |value: &Value| matches!(value, Value::Stack(_));
-        for (word, value) in own {
-            append(&mut code, maker.store(word, value)?);
-        }
         let stack_pointer = maker.explorer.original.isa.convention().stack_pointer;
         let free = (0..REGISTERS as u8)
             .map(Reg)
             .find(|&reg| reg != stack_pointer && exit.demand.registers & bit(reg) == 0);
-        let addresses: Vec<_> = exit.words.iter().filter(|(_, value)| is_address(value)).collect();
-        // Without a free register, one is saved meanwhile.
-        let (reg, pushed) = match free {
-            Some(reg) => (reg, 0),
-            None => (maker.explorer.original.isa.convention().results[0], WORD),
-        };
-        let below = Maker { explorer: maker.explorer, lowest: maker.lowest - pushed };
-        if !addresses.is_empty() {
-            if pushed > 0 {
-                append(&mut code, maker.simple(Simple::Push(reg))?);
-            }
-            for &&(word, value) in &addresses {
-                append(&mut code, below.set(reg, value)?);
-                append(&mut code, below.simple(Simple::Store(below.slot(word), reg, WORD as u8))?);
-            }
-            if pushed > 0 {
-                append(&mut code, maker.simple(Simple::Pop(reg))?);
-            }
-        }
+        self.stores(&mut code, &own, free, maker.lowest)?;
         for &(reg, value) in &exit.registers {
             append(&mut code, maker.set(reg, value)?);
         }
         self.move_stack(&mut code, exit.stack - maker.lowest)?;
         Ok((code, shared))
     }
+
+    /// Appends stores of known words. Addresses of the stack go through a register; without a free one, another one is saved
+    /// meanwhile. The stack pointer is at `lowest`, in bytes from the one at the entry of the path.
+    ///
+    /// # Errors
+    /// If a store has no encoding.
+    fn stores(
+        &self,
+        code: &mut Contents,
+        words: &[(i32, Value)],
+        free: Option<Reg>,
+        lowest: i32,
+    ) -> Result<(), Why> {
+        let explorer = self.maker.explorer;
+        let maker = Maker { explorer, lowest };
+        let (mut addresses, others): (Vec<_>, Vec<_>) =
+            words.iter().partition(|(_, value)| is_address(value));
+        for (word, value) in others {
+            append(code, maker.store(word, value)?);
+        }
+        if addresses.is_empty() {
+            return Ok(());
+        }
+        let (reg, pushed) = match free {
+            Some(reg) => (reg, 0),
+            None => (explorer.original.isa.convention().results[0], WORD),
+        };
+        let below = Maker { explorer, lowest: lowest - pushed };
+        if pushed > 0 {
+            append(code, maker.simple(Simple::Push(reg))?);
+        }
+        addresses.sort_unstable_by_key(|&(word, value)| (value, word));
+        let mut held = None;
+        for (word, value) in addresses {
+            if held != Some(value) {
+                append(code, below.set(reg, value)?);
+                held = Some(value);
+            }
+            append(code, below.simple(Simple::Store(below.slot(word), reg, WORD as u8))?);
+        }
+        if pushed > 0 {
+            append(code, maker.simple(Simple::Pop(reg))?);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value is an address of the stack.
+fn is_address(value: &Value) -> bool {
+    matches!(value, Value::Stack(_))
 }
 
 /// Minimum number of neighbouring words with one value that are a group of their own.
