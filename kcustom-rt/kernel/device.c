@@ -2,6 +2,7 @@
 /* /dev/kcustom: tokens for programs, requests and code for the daemon. */
 #include <linux/anon_inodes.h>
 #include <linux/capability.h>
+#include <linux/err.h>
 #include <linux/file.h>
 #include <linux/fs.h>
 #include <linux/init.h>
@@ -11,23 +12,28 @@
 #include <linux/net.h>
 #include <linux/slab.h>
 #include <linux/socket.h>
+#include <net/sock.h>
 #include <linux/uaccess.h>
 #include <linux/vmalloc.h>
 #include <linux/wait.h>
 
 #include "custom.h"
 
-/* A token, which holds a socket. */
+/* Maximum number of requests without a token that wait. */
+#define MAX_ASKED 16
+
+/* A token, which holds a socket; or a request without one, which nobody else has. */
 struct token {
 	struct file *socket;
 	/* In `requests` until the daemon takes it. */
 	struct list_head request;
+	bool is_asked;
 };
 
 static DEFINE_MUTEX(lock);
 static DECLARE_WAIT_QUEUE_HEAD(waiting);
 static LIST_HEAD(requests);
-static u32 tokens;
+static u32 tokens, asked, daemons;
 
 static ssize_t token_write(struct kiocb *call, struct iov_iter *from)
 {
@@ -63,22 +69,68 @@ static const struct file_operations token_operations = {
 	.release = token_release,
 };
 
-static int make_token(int fd)
+/*
+ * Whether tokens of a file are possible. Sockets that can hold files, such as those of AF_UNIX, could hold their own token,
+ * which nothing would free then.
+ */
+static int check(struct file *file)
 {
-	struct token *token;
-	int made;
+	struct socket *socket = sock_from_file(file);
 
-	token = kmalloc(sizeof(*token), GFP_KERNEL);
+	if (!socket)
+		return -ENOTSOCK;
+	return socket->sk && socket->sk->sk_family == AF_INET ? 0 : -EAFNOSUPPORT;
+}
+
+static struct token *new_token(int fd, bool is_asked)
+{
+	struct token *token = kmalloc(sizeof(*token), GFP_KERNEL);
+	int error;
+
 	if (!token)
-		return -ENOMEM;
+		return ERR_PTR(-ENOMEM);
+	token->is_asked = is_asked;
 	token->socket = fget(fd);
-	if (!token->socket || !sock_from_file(token->socket)) {
-		made = token->socket ? -ENOTSOCK : -EBADF;
+	error = token->socket ? check(token->socket) : -EBADF;
+	if (error) {
 		if (token->socket)
 			fput(token->socket);
 		kfree(token);
-		return made;
+		return ERR_PTR(error);
 	}
+	return token;
+}
+
+static int ask(int fd)
+{
+	struct token *token = new_token(fd, true);
+	bool has_room;
+
+	if (IS_ERR(token))
+		return PTR_ERR(token);
+	mutex_lock(&lock);
+	has_room = daemons && asked < MAX_ASKED;
+	INIT_LIST_HEAD(&token->request);
+	if (has_room) {
+		list_add_tail(&token->request, &requests);
+		asked++;
+	}
+	mutex_unlock(&lock);
+	if (!has_room) {
+		free_token(token);
+		return -EAGAIN;
+	}
+	wake_up(&waiting);
+	return 0;
+}
+
+static int make_token(int fd)
+{
+	struct token *token = new_token(fd, false);
+	int made;
+
+	if (IS_ERR(token))
+		return PTR_ERR(token);
 	/* Whoever has the descriptor may close it at once. */
 	mutex_lock(&lock);
 	list_add_tail(&token->request, &requests);
@@ -96,6 +148,7 @@ static int make_token(int fd)
 struct session {
 	struct mutex lock;
 	struct file *socket;
+	bool is_daemon;
 };
 
 static void forget(struct session *session)
@@ -115,9 +168,12 @@ static bool take(struct session *session)
 	if (token) {
 		list_del_init(&token->request);
 		session->socket = get_file(token->socket);
+		asked -= token->is_asked;
 	}
 	mutex_unlock(&lock);
-	return token;
+	if (token && token->is_asked)
+		free_token(token);
+	return session->socket;
 }
 
 static int next_request(struct session *session, void __user *to)
@@ -126,6 +182,10 @@ static int next_request(struct session *session, void __user *to)
 	int error;
 
 	forget(session);
+	mutex_lock(&lock);
+	daemons += !session->is_daemon;
+	session->is_daemon = true;
+	mutex_unlock(&lock);
 	error = wait_event_interruptible(waiting, take(session));
 	if (error)
 		return error;
@@ -136,6 +196,7 @@ static int next_request(struct session *session, void __user *to)
 static int read_memory(const void __user *from)
 {
 	struct kcustom_memory memory;
+	unsigned long key = (unsigned long)kcustom_key;
 	u8 bytes[256];
 	u32 done;
 
@@ -143,6 +204,9 @@ static int read_memory(const void __user *from)
 		return -EFAULT;
 	if (memory.size > KCUSTOM_MAX)
 		return -E2BIG;
+	/* Whoever reads the key could seal code. */
+	if (memory.address < key + sizeof(kcustom_key) && key < (u64)memory.address + memory.size)
+		return -EFAULT;
 	for (done = 0; done < memory.size; done += sizeof(bytes)) {
 		u32 size = min_t(u32, memory.size - done, sizeof(bytes));
 
@@ -196,6 +260,8 @@ static long command(struct file *file, unsigned int number, unsigned long argume
 		return statistics(pointer);
 	if (number == KCUSTOM_TOKEN)
 		return get_user(answer, (s32 __user *)pointer) ? -EFAULT : make_token(answer);
+	if (number == KCUSTOM_ASK)
+		return get_user(answer, (s32 __user *)pointer) ? -EFAULT : ask(answer);
 	if (!capable(CAP_SYS_ADMIN))
 		return -EPERM;
 	switch (number) {
@@ -235,11 +301,30 @@ static int open(struct inode *inode, struct file *file)
 	return 0;
 }
 
+/* Ends a daemon. Without one, nobody would take the requests that have no token. */
+static void leave(struct session *session)
+{
+	struct token *token, *after;
+	LIST_HEAD(left);
+
+	mutex_lock(&lock);
+	daemons -= session->is_daemon;
+	list_for_each_entry_safe(token, after, &requests, request)
+		if (!daemons && token->is_asked)
+			list_move(&token->request, &left);
+	if (!daemons)
+		asked = 0;
+	mutex_unlock(&lock);
+	list_for_each_entry_safe(token, after, &left, request)
+		free_token(token);
+}
+
 static int release(struct inode *inode, struct file *file)
 {
 	struct session *session = file->private_data;
 
 	forget(session);
+	leave(session);
 	kfree(session);
 	return 0;
 }

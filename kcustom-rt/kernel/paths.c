@@ -16,6 +16,7 @@
 #include <linux/stop_machine.h>
 #include <linux/string.h>
 #include <linux/vmalloc.h>
+#include <linux/workqueue.h>
 #include <crypto/blake2s.h>
 
 #include "custom.h"
@@ -39,6 +40,8 @@ static DEFINE_MUTEX(lock);
 static LIST_HEAD(paths);
 static LIST_HEAD(leaving);
 static struct kcustom_statistics now = { .limit = 64 << 10 };
+/* Bytes of the code of paths in `leaving`. */
+static u32 leaving_bytes;
 /* Of paths that were dropped. */
 static u32 earlier_hits;
 
@@ -49,11 +52,17 @@ void kcustom_build(u8 build[32])
 	blake2s(build, __start_notes, NULL, 32, __stop_notes - __start_notes, 0);
 }
 
-static void free_path(struct loaded *path)
+/* Frees the memory of code, which loses its protection before. What cannot be made writable again is lost. */
+static void free_code(struct loaded *path)
 {
 	set_memory_nx((unsigned long)path->code, path->pages);
-	set_memory_rw((unsigned long)path->code, path->pages);
-	vfree(path->code);
+	if (!set_memory_rw((unsigned long)path->code, path->pages))
+		vfree(path->code);
+}
+
+static void free_path(struct loaded *path)
+{
+	free_code(path);
 	kfree(path);
 }
 
@@ -69,7 +78,8 @@ static bool is_on_stack(struct task_struct *task, const struct loaded *path)
 
 	if (!stack)
 		return false;
-	end = stack + THREAD_SIZE;
+	/* The registers of a program are no addresses of the kernel. */
+	end = task->mm ? (unsigned long *)task_pt_regs(task) : stack + THREAD_SIZE;
 	for (word = (unsigned long *)task->thread.sp; word < end; word++)
 		if (READ_ONCE_NOCHECK(*word) - first <= last - first)
 			break;
@@ -96,6 +106,9 @@ static int find_unused(void *list)
 	return 0;
 }
 
+static void free_later(struct work_struct *unused);
+static DECLARE_DELAYED_WORK(later, free_later);
+
 static void free_unused(void)
 {
 	struct loaded *path, *after;
@@ -106,9 +119,19 @@ static void free_unused(void)
 	stop_machine(find_unused, &unused, NULL);
 	list_for_each_entry_safe(path, after, &unused, list) {
 		now.leaving--;
+		leaving_bytes -= path->size;
 		earlier_hits += path->hits;
 		free_path(path);
 	}
+	if (!list_empty(&leaving))
+		schedule_delayed_work(&later, HZ);
+}
+
+static void free_later(struct work_struct *unused)
+{
+	mutex_lock(&lock);
+	free_unused();
+	mutex_unlock(&lock);
 }
 
 /* Leads the paths of a list past a path. */
@@ -132,10 +155,11 @@ static void unlink_path(struct loaded *path)
 	now.paths--;
 	now.bytes -= path->size;
 	now.leaving++;
+	leaving_bytes += path->size;
 	now.dropped++;
 }
 
-/* Drops the path with the fewest calls since it was last looked at. */
+/* Drops the path with the fewest calls since `seen`. */
 static void drop_one(void)
 {
 	struct loaded *path, *least = NULL;
@@ -146,7 +170,6 @@ static void drop_one(void)
 			fewest = path->hits - path->seen;
 			least = path;
 		}
-		path->seen = path->hits;
 	}
 	if (least)
 		unlink_path(least);
@@ -154,8 +177,14 @@ static void drop_one(void)
 
 static void make_room(u32 size)
 {
+	struct loaded *path;
+	bool drops = now.bytes + size > now.limit;
+
 	while (!list_empty(&paths) && now.bytes + size > now.limit)
 		drop_one();
+	if (drops)
+		list_for_each_entry(path, &paths, list)
+			path->seen = path->hits;
 	free_unused();
 }
 
@@ -283,11 +312,15 @@ static int place(struct loaded *path, const u8 *bytes)
 	error = relocate(path, places, head->calls, 1, -(u32)(unsigned long)path->code) ?:
 		relocate(path, places + head->calls, head->nexts, 0, (u32)(unsigned long)&path->next) ?:
 		relocate(path, places + head->calls + head->nexts, head->counts, 0,
-			 (u32)(unsigned long)&path->hits) ?:
-		set_memory_ro((unsigned long)path->code, path->pages) ?:
+			 (u32)(unsigned long)&path->hits);
+	if (error) {
+		vfree(path->code);
+		return error;
+	}
+	error = set_memory_ro((unsigned long)path->code, path->pages) ?:
 		set_memory_x((unsigned long)path->code, path->pages);
 	if (error)
-		vfree(path->code);
+		free_code(path);
 	return error;
 }
 
@@ -322,6 +355,9 @@ int kcustom_load(const u8 *bytes, u32 size)
 	if (head->code > now.limit)
 		goto out;
 	make_room(head->code);
+	/* Dropped paths that tasks are in take room, too. */
+	if (now.bytes + leaving_bytes + head->code > now.limit)
+		goto out;
 	error = -ENOMEM;
 	path = kzalloc(sizeof(*path), GFP_KERNEL);
 	if (!path)

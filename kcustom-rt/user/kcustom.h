@@ -2,8 +2,8 @@
 /*
  * The interface of /dev/kcustom, and the format of a loaded path.
  *
- * A program asks for a token of a socket (KCUSTOM_TOKEN): a file descriptor that sends what is written to it, and holds
- * the socket. close(2) cancels it. The daemon, which needs CAP_SYS_ADMIN, takes the requests that follow from it
+ * A program asks for a token of an internet socket (KCUSTOM_TOKEN): a file descriptor that sends what is written to it, and
+ * holds the socket. close(2) cancels it. The daemon, which needs CAP_SYS_ADMIN, takes the requests that follow from it
  * (KCUSTOM_NEXT), reads the memory of the objects (KCUSTOM_READ), and loads code (KCUSTOM_LOAD).
  */
 #ifndef KCUSTOM_H
@@ -54,6 +54,11 @@ struct kcustom_statistics {
 #define KCUSTOM_LIMIT _IOW('k', 0x75, __u32)
 #define KCUSTOM_STATISTICS _IOR('k', 0x76, struct kcustom_statistics)
 #define KCUSTOM_BUILD _IOR('k', 0x77, __u8[32])
+/*
+ * For programs: the same request for a socket without a token. EAGAIN if there is no daemon, or it has too much to do. The
+ * request holds the socket until the daemon takes it.
+ */
+#define KCUSTOM_ASK _IOW('k', 0x78, __s32)
 
 /*
  * A path: this head, the code, and then offsets in the code, of 4 bytes each: `calls` fields with the distance from a place to

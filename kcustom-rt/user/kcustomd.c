@@ -22,18 +22,29 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "kcustom.h"
 #include "kcustom-wire.h"
 
-/* The time that a server has for an answer, in milliseconds. */
+/* The time that a server has for a request, in milliseconds. */
 #define PATIENCE 5000
 
 /* Maximum number of messages of a server about one request. */
 #define MAX_MESSAGES 64
 
 static int device, server = -1;
+/* The end of that time. */
+static long long deadline;
+
+static long long now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return time.tv_sec * 1000LL + time.tv_nsec / 1000000;
+}
 
 static void complain(const char *what)
 {
@@ -50,10 +61,15 @@ static int usage(void)
 static int wait_for(short events)
 {
 	struct pollfd poller = { .fd = server, .events = events };
-	int ready = poll(&poller, 1, PATIENCE);
+	long long left = deadline - now();
+	int ready = left > 0 ? poll(&poller, 1, left) : 0;
 
 	if (!ready)
 		errno = ETIMEDOUT;
+	if (ready == 1 && !(poller.revents & events)) {
+		errno = ECONNRESET;
+		return -1;
+	}
 	return ready == 1 ? 0 : -1;
 }
 
@@ -129,6 +145,7 @@ static int open_file(const char *name)
 	if (server >= 0 && !tcgetattr(server, &settings)) {
 		cfmakeraw(&settings);
 		tcsetattr(server, TCSANOW, &settings);
+		tcflush(server, TCIOFLUSH);
 	}
 	return server < 0 ? -1 : 0;
 }
@@ -213,6 +230,7 @@ static int run(const char *name)
 			complain("/dev/kcustom");
 			return 1;
 		}
+		deadline = now() + PATIENCE;
 		if ((server < 0 && connect_to(name)) || serve(request)) {
 			complain(name);
 			if (server >= 0)
@@ -239,6 +257,7 @@ static int statistics(void)
 int main(int count, char **words)
 {
 	__u32 limit;
+	char *end;
 
 	if (count < 2)
 		return usage();
@@ -252,7 +271,9 @@ int main(int count, char **words)
 	if (count == 2 && !strcmp(words[1], "--drop"))
 		return ioctl(device, KCUSTOM_DROP) ? complain(words[1]), 1 : 0;
 	if (count == 3 && !strcmp(words[1], "--limit")) {
-		limit = strtoul(words[2], NULL, 0);
+		limit = strtoul(words[2], &end, 0);
+		if (!*words[2] || *end)
+			return usage();
 		return ioctl(device, KCUSTOM_LIMIT, &limit) ? complain(words[1]), 1 : 0;
 	}
 	if (count != 2 || (words[1][0] != '/' && !strrchr(words[1], ':')))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 use crate::layout::Object;
-use crate::script::{CALL, OBJECT};
+use crate::script::{CALL, END, OBJECT};
 
 /// The words of objects at a call, by the number of the object. An object that did not exist is missing.
 pub type Call = BTreeMap<usize, Vec<u32>>;
@@ -17,11 +17,14 @@ pub type Call = BTreeMap<usize, Vec<u32>>;
 pub fn read(text: &str, name: &str, objects: &[Object]) -> Result<Vec<Call>> {
     let mut calls: Vec<Call> = Vec::new();
     let mut current = None;
+    let mut is_open = false;
     for (number, line) in text.lines().enumerate() {
         let wrong = |problem: String| Error::NotALog { name: name.into(), line: number + 1, problem };
         if line == CALL {
             calls.push(Call::new());
-            current = None;
+            (current, is_open) = (None, true);
+        } else if line == END {
+            (current, is_open) = (None, false);
         } else if let Some(object) = line.strip_prefix(OBJECT) {
             let at = objects.iter().position(|known| known.name == object);
             let at = at.ok_or_else(|| wrong(format!("the declaration has no object {object}")))?;
@@ -41,7 +44,7 @@ pub fn read(text: &str, name: &str, objects: &[Object]) -> Result<Vec<Call>> {
         }
     }
     let is_whole = |call: &Call| call.iter().all(|(&at, words)| words.len() as u64 == objects[at].words);
-    if calls.last().is_some_and(|last| !is_whole(last)) {
+    if is_open {
         calls.pop();
     }
     match calls.iter().position(|call| !is_whole(call)) {

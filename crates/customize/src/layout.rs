@@ -161,10 +161,10 @@ impl Layouts<'_> {
         }
         let (bytes, words) = match member.bytes {
             bytes @ (1 | 2 | 4) => (bytes as u8, 1),
-            8 => (4, 2),
+            8 if member.bits.is_none() => (4, 2),
             _ => return,
         };
-        let mask = member.bits.filter(|_| bytes < 8).map(|(first, bits)| {
+        let mask = member.bits.map(|(first, bits)| {
             let all = u64::MAX >> (64 - u64::from(bytes) * 8);
             let mask = (1u64 << bits.min(32)).wrapping_sub(1) << first.min(32);
             (mask & all) as u32

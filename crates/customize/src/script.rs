@@ -10,6 +10,8 @@ use crate::symbols::Symbols;
 
 /// The line before the objects of a call.
 pub const CALL: &str = "call";
+/// The line after them.
+pub const END: &str = "end of call";
 /// The start of the line before the words of an object, which its name follows.
 pub const OBJECT: &str = "object ";
 
@@ -78,6 +80,7 @@ pub fn script(
         line(format!("x/{}wx $object{number}", object.words));
         line("end".into());
     }
+    line(format!("echo {END}\\n"));
     line("set $left = $left - 1".into());
     line("end".into());
     line("delete".into());

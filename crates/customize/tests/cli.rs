@@ -78,7 +78,7 @@ impl Miniature {
         let call = |call: usize| {
             format!(
                 "call\nobject sock\n0xc2000000:\t{call:#x}\t{ops}\t0xc3000000\n\
-                 object sk\n0xc3000000:\t{kind}\t0x00000000\nobject other\n0xc4:\t0x0\t0x0\t0x0\n"
+                 object sk\n0xc3000000:\t{kind}\t0x00000000\nobject other\n0xc4:\t0x0\t0x0\t0x0\nend of call\n"
             )
         };
         self.write(name, &(0..calls).map(call).collect::<String>());

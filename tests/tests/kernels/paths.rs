@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kshrink_tests::{Kernel, KernelTest, RewrittenKernel, Run, Scenario, command, fixture};
@@ -85,8 +87,9 @@ fn loaded(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
     assert_eq!(statistic(test, &gated.kernel, "hits"), 0);
     drop(other);
     for fault in [Fault::Ends, Fault::Garbage, Fault::Waits, Fault::Endless] {
-        let server = faulty_server(fault);
+        let (server, requests) = faulty_server(fault);
         test.passes(scenario, &gated.kernel, &[HOST, &["--append", &server]].concat());
+        assert!(requests.load(Ordering::Relaxed) > 0, "{fault:?}");
         assert_eq!(statistic(test, &gated.kernel, "hits"), 0, "{fault:?}");
     }
 }
@@ -207,24 +210,28 @@ enum Fault {
     Endless,
 }
 
-/// Starts a server that fails. Returns the parameters of a boot.
-fn faulty_server(fault: Fault) -> String {
+/// Starts a server that fails. Returns the parameters of a boot, and the number of requests.
+fn faulty_server(fault: Fault) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
+    let requests = Arc::new(AtomicUsize::new(0));
+    let count = requests.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            std::thread::spawn(move || fail(fault, stream));
+            let count = count.clone();
+            std::thread::spawn(move || fail(fault, stream, &count));
         }
     });
-    format!("{FAULTY} datagrams.server=10.0.2.2:{port}")
+    (format!("{FAULTY} datagrams.server=10.0.2.2:{port}"), requests)
 }
 
 /// Fails after a build and a request: 40 and 12 bytes.
-fn fail(fault: Fault, mut stream: TcpStream) {
+fn fail(fault: Fault, mut stream: TcpStream, requests: &AtomicUsize) {
     let mut request = [0; 52];
     if stream.read_exact(&mut request).is_err() {
         return;
     }
+    requests.fetch_add(1, Ordering::Relaxed);
     match fault {
         Fault::Ends => {}
         Fault::Garbage => {

@@ -35,6 +35,7 @@ fn structures() -> Structures {
             Member { union: true, ..member("two", 32, 4, Kind::Unsigned) },
             Member { structure: None, ..member("unnamed", 36, 4, Kind::Structure) },
             member("odd", 41, 1, Kind::Unsigned),
+            Member { bits: Some((4, 8)), ..member("wide", 24, 8, Kind::Bits) },
         ],
     };
     [("inner".to_owned(), inner), ("outer".to_owned(), outer)].into_iter().collect()

@@ -41,7 +41,7 @@ fn objects() -> Vec<Object> {
 fn log(calls: &[(&str, &str)]) -> String {
     let call = |(first, sk): &(&str, &str)| {
         format!(
-            "\nBreakpoint 1, 0xc1000000 in ?? ()\ncall\nobject sock\n0xc2000000:\t{first}\t0xc1000010\nobject sk\n0xc3:\t{sk}\t0xc4000000\n"
+            "\nBreakpoint 1, 0xc1000000 in ?? ()\ncall\nobject sock\n0xc2000000:\t{first}\t0xc1000010\nobject sk\n0xc3:\t{sk}\t0xc4000000\nend of call\n"
         )
     };
     calls.iter().map(call).collect()
@@ -79,7 +79,7 @@ fn object_that_does_not_always_exist_has_no_facts() {
     let (path, observed_objects) = observed(&with);
     assert_eq!(names(&path), ["sock", "sk"]);
     assert_eq!(observed_objects[2].calls, 0);
-    let without = format!("{with}call\nobject sock\n0xc2:\t0x0\t0x0\n");
+    let without = format!("{with}call\nobject sock\n0xc2:\t0x0\t0x0\nend of call\n");
     let (path, _) = observed(&without);
     assert_eq!(names(&path), ["sock"]);
 }
@@ -90,11 +90,18 @@ fn outputs_of_other_scripts_are_refused() {
     assert!(refused("call\nobject dst\n").starts_with("log: line 2: the declaration has no object dst;"));
     assert!(refused("object sk\n").contains("an object before the first call"));
     assert!(refused("call\nobject rt\n0x1:\t0x1\t0x2\n").contains("object rt has more than 1 words"));
-    assert!(refused("call\nobject sk\n0x1:\t0x1\ncall\n").contains("call 1 has an object of another size"));
+    assert!(
+        refused("call\nobject sk\n0x1:\t0x1\nend of call\n").contains("call 1 has an object of another size")
+    );
 }
 
 #[test]
 fn call_that_is_not_whole_is_left_out() {
-    let text = format!("{}call\nobject sock\n0xc2000000:\t0x1", log(&[("0x0", "0x1")]));
-    assert_eq!(calls::read(&text, "log", &objects()).unwrap().len(), 1);
+    let whole = log(&[("0x0", "0x1")]);
+    for rest in
+        ["call\n", "call\nobject sock\n0xc2000000:\t0x1\t0x2\n", "call\nobject sock\n0xc2000000:\t0x1"]
+    {
+        let calls = calls::read(&format!("{whole}{rest}"), "log", &objects()).unwrap();
+        assert_eq!(calls.len(), 1, "{rest}");
+    }
 }

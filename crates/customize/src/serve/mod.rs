@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use kplan::{Path, PathFact};
@@ -28,6 +29,12 @@ use self::wire::{Answer, Message, Wire};
 
 /// The time that a device has for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Maximum number of devices at a time.
+const MAX_DEVICES: usize = 256;
+
+/// The time for which nobody is accepted after a connection failed.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of copies that are kept.
 const MAX_KEPT: usize = 256;
@@ -48,14 +55,30 @@ impl<'k> Server<'k> {
 
     /// Answers the devices that connect, for ever.
     pub fn listen(&self, listener: &TcpListener) {
+        let devices = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for stream in listener.incoming() {
-                match stream {
+                let failed = match stream {
+                    Ok(_) if devices.load(Relaxed) >= MAX_DEVICES => "too many devices".to_owned(),
                     Ok(stream) => {
-                        scope.spawn(move || self.device(&stream));
+                        devices.fetch_add(1, Relaxed);
+                        let devices = &devices;
+                        let serve = move || {
+                            self.device(&stream);
+                            devices.fetch_sub(1, Relaxed);
+                        };
+                        match std::thread::Builder::new().spawn_scoped(scope, serve) {
+                            Ok(_) => continue,
+                            Err(error) => {
+                                devices.fetch_sub(1, Relaxed);
+                                error.to_string()
+                            }
+                        }
                     }
-                    Err(error) => eprintln!("customize: a connection failed: {error}"),
-                }
+                    Err(error) => error.to_string(),
+                };
+                eprintln!("customize: a connection failed: {failed}");
+                std::thread::sleep(PAUSE);
             }
         });
     }
@@ -132,7 +155,12 @@ impl<'k> Server<'k> {
         if let Some(known) = self.known(&path) {
             return Ok(Ok(known));
         }
-        let made = self.kernel.copy(&path).map(|code| self.seal.seal(self.kernel, &code));
+        let made = self.kernel.copy(&path).map(|code| self.seal.seal(self.kernel, &code)).and_then(|code| {
+            let size = code.len();
+            let fits = size <= wire::MAX as usize;
+            fits.then_some(code)
+                .ok_or_else(|| format!("the path has {size} bytes; a device takes {}", wire::MAX))
+        });
         if let Ok(code) = &made {
             let mut kept = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
             if kept.len() >= MAX_KEPT {

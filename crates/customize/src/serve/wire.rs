@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 
 /// Maximum size in bytes of the content of a message.
-const MAX: u32 = 1 << 16;
+pub const MAX: u32 = 1 << 16;
 
 /// A message of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
