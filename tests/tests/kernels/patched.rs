@@ -39,7 +39,8 @@ fn patched_kernel_needs_less_memory_for_files() {
         let before = bytes(test, &kernel, "memory.core");
         let after = bytes(test, &patched, "patched.core");
         assert!(after + 40 <= before, "{before} bytes before, {after} after");
-        let source = kernel.build.join("source");
+        // `source` is a link.
+        let source = kernel.build.join("source").canonicalize().expect("the source");
         test.chain.succeed(Run::new("cp").args(["-al"]).arg(source).arg("applied"));
         test.chain.succeed(Run::new("patch").args(["-d", "applied", "-p1", "-s", "-i", "../patched.patch"]));
         let web = test.web();
