@@ -301,7 +301,7 @@ static int open(struct inode *inode, struct file *file)
 	return 0;
 }
 
-/* Ends a daemon. Without one, nobody would take the requests that have no token. */
+/* Ends a daemon. The last one takes the requests without a token with it. */
 static void leave(struct session *session)
 {
 	struct token *token, *after;

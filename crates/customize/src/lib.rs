@@ -1,7 +1,8 @@
 //! Facts for the paths that `kshrink-spec --specialize` copies, from the values that a running kernel has.
 //!
-//! The method is that of Bhatia, Consel, Le Meur and Pu, *Remote Customization of Systems Code for Embedded Devices* (2004),
-//! below *the paper*: a declaration names a function, and the objects whose contents are known when it runs (section 2.1).
+//! The method follows Bhatia, Consel, Le Meur and Pu, *Remote Customization of Systems Code for Embedded Devices* (2004),
+//! below *the paper*. A declaration names a function and the objects that it uses (section 2.1). Their contents are known when
+//! the function runs.
 //!
 //! 1. [`layout`] finds the members of the declared objects in debugging information;
 //! 2. [`script`] writes the commands by which gdb prints the objects at each call of the function;

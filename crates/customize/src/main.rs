@@ -15,9 +15,9 @@ use customize::observe::{Observed, observe};
 use customize::script::script;
 use customize::serve::Server;
 use customize::serve::kernel::Kernel;
-use customize::serve::seal::{KEY, Seal};
+use customize::serve::seal::Seal;
 use customize::symbols::Symbols;
-use kcli::{Failure, Output, Table, input_name, read_input, read_plan};
+use kcli::{Failure, Output, Table, input_name, read_input, read_key, read_plan};
 use kelf::KernelBuild;
 use kplan::{Declaration, Paths};
 
@@ -65,9 +65,7 @@ fn serve(arguments: &ServeArguments) -> Result<(), Failure> {
     let ServeArguments { vmlinux, dir, paths, plan, key, listen } = arguments;
     let listener = TcpListener::bind(listen)
         .map_err(|error| Failure::job(format!("cannot listen at {listen}: {error}")))?;
-    let key_name = input_name(key);
-    let key = <[u8; KEY]>::try_from(read_input(key)?)
-        .map_err(|_| Failure::bad_input(format!("{key_name}: expected a key of {KEY} bytes")))?;
+    let key = read_key(key)?;
     let name = input_name(paths);
     let list = Paths::read(read_input(paths)?.as_slice(), &name).map_err(Failure::of)?;
     let [path] = &list.paths[..] else {

@@ -110,14 +110,15 @@ impl BuildCopy {
     /// # Errors
     /// A failed job if a record cannot be read or written.
     pub fn rename_in_records(&self, from: &Path, to: &Path) -> Result<(), Failure> {
-        let (from, to) = (format!("{}/", from.display()), format!("{}/", to.display()));
+        let (from, to) = (from.display().to_string(), to.display().to_string());
         for record in crate::records(&self.dir) {
             let (_, path) = record?;
             let text = fs::read_to_string(&path)?;
-            if text.contains(&from) {
+            let renamed = tools::renamed(&text, &from, &to);
+            if renamed != text {
                 let metadata = fs::metadata(&path)?;
                 fs::remove_file(&path)?;
-                fs::write(&path, text.replace(&from, &to))?;
+                fs::write(&path, renamed)?;
                 set_times(&path, &metadata)?;
             }
         }

@@ -56,7 +56,7 @@ fn directory<'t>(record: &'t str, place: &Path) -> Option<&'t str> {
 }
 
 /// Returns a record with the paths in one directory replaced by those in another.
-fn renamed(record: &str, from: &str, to: &str) -> String {
+pub(crate) fn renamed(record: &str, from: &str, to: &str) -> String {
     record.replace(&format!("{from}/"), &format!("{to}/"))
 }
 

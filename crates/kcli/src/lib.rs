@@ -6,6 +6,7 @@
 //! - [`create_with_page`]: a result, and a page beside it;
 //! - [`read_input_if`]: input whose head shows whether it is of the expected kind;
 //! - [`read_document`]: a JSON document, by its schema;
+//! - [`read_key`]: the key of a device;
 //! - [`read_plan`], [`read_piped_plan`], [`named_or_piped`]: the plan that most commands read;
 //! - [`Progress`]: a spinner or bar on a terminal, nothing for pipes and logs;
 //! - [`Table`] and [`human`]: figures in columns;
@@ -19,6 +20,7 @@
 mod document;
 mod input;
 mod install;
+mod key;
 mod log;
 mod output;
 mod plan;
@@ -32,6 +34,7 @@ mod with_page;
 pub use document::{other_document, read_document};
 pub use input::{is_piped_stdin, read_input, read_input_if};
 pub use install::with_arguments;
+pub use key::{Key, read_key};
 pub use output::Output;
 pub use plan::{check_machine_of_plan, input_name, named_or_piped, read_piped_plan, read_plan};
 pub use progress::Progress;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kbuild::{KernelCompiler, Source, Unit};
-use kcli::{Failure, input_name, read_input};
+use kcli::{Failure, Key, read_key};
 use kelf::{InputFiles, KernelBuild, Machine};
 
 use crate::runtime_source::source;
@@ -16,14 +16,11 @@ const HEADERS: [Source<'static>; 2] = [
 const PATHS: Source<'static> = source!(in "kcustom-rt", "paths.c", "kernel/paths.c");
 const DEVICE: Source<'static> = source!(in "kcustom-rt", "device.c", "kernel/device.c");
 
-/// Size in bytes of the device's key.
-const KEY: usize = 32;
-
 /// The gates that the user requests.
 #[derive(Clone, Debug)]
 pub struct Gates {
     functions: Vec<String>,
-    key: [u8; KEY],
+    key: Key,
 }
 
 impl Gates {
@@ -32,13 +29,7 @@ impl Gates {
     /// # Errors
     /// If it cannot be read. Bad input if it has another size, or a function's name is none.
     pub fn read(functions: &[String], key: &Path) -> Result<Gates, Failure> {
-        let bytes = read_input(key)?;
-        let size = bytes.len();
-        let key = <[u8; KEY]>::try_from(bytes).map_err(|_| {
-            let name = input_name(key);
-            let advice = "make one with `head -c 32 /dev/urandom`";
-            Failure::bad_input(format!("{name}: {size} bytes; expected a key of {KEY} bytes; {advice}"))
-        })?;
+        let key = read_key(key)?;
         let is_name = |name: &String| {
             !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         };

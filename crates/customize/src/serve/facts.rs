@@ -20,7 +20,6 @@ pub fn observe(
     socket: u32,
     mut read: impl FnMut(u32, u32) -> Result<Option<Vec<u8>>, String>,
 ) -> Result<Result<Path, String>, String> {
-    let mut addresses: HashMap<&str, u32> = HashMap::new();
     let mut memory: HashMap<&str, (u32, Vec<u8>)> = HashMap::new();
     for object in &path.objects {
         let address = match &object.from {
@@ -45,7 +44,6 @@ pub fn observe(
         let Some(bytes) = read(address.wrapping_add(start), end - start)? else {
             return Ok(Err(format!("the memory of {} cannot be read", object.name)));
         };
-        addresses.insert(&object.name, address);
         memory.insert(&object.name, (start, bytes));
     }
     let mut made = path.clone();

@@ -33,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum number of devices at a time.
 const MAX_DEVICES: usize = 256;
 
-/// The time for which nobody is accepted after a connection failed.
+/// Delay before the next connection is accepted, after one failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of copies that are kept.

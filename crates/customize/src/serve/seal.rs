@@ -2,6 +2,7 @@
 
 use blake2::digest::{FixedOutput, KeyInit, Update};
 use blake2::{Blake2s256, Blake2sMac256, Digest};
+use kcli::Key;
 use kopt::specialize::Loadable;
 
 use super::kernel::Kernel;
@@ -12,12 +13,9 @@ const MAGIC: u32 = u32::from_le_bytes(*b"KCP1");
 /// Offset in bytes and size of the seal in the head.
 const SEAL: std::ops::Range<usize> = 56..88;
 
-/// Size in bytes of the key of a device.
-pub const KEY: usize = 32;
-
 /// Seals code for devices with one key.
 pub struct Seal {
-    key: [u8; KEY],
+    key: Key,
 }
 
 /// Returns the build of a kernel, given its ELF notes.
@@ -27,7 +25,7 @@ pub fn build(notes: &[u8]) -> [u8; 32] {
 
 impl Seal {
     /// Creates the seal for a key.
-    pub fn new(key: [u8; KEY]) -> Seal {
+    pub fn new(key: Key) -> Seal {
         Seal { key }
     }
 
@@ -60,11 +58,11 @@ mod tests {
     #[test]
     fn sealed_code_has_the_layout_of_the_header() {
         let path = Loadable { code: vec![0x90; 8], calls: vec![1], nexts: vec![2, 3], counts: vec![] };
-        let sealed = Seal::new([7; KEY]).of(0xc100_0000, &build(b"notes"), &path);
+        let sealed = Seal::new([7; 32]).of(0xc100_0000, &build(b"notes"), &path);
         assert_eq!(sealed.len(), 24 + 32 + 32 + 8 + 12);
         assert_eq!(&sealed[..4], b"KCP1");
         assert_eq!(&sealed[88..], [[0x90; 8].as_slice(), &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0]].concat());
-        let other = Seal::new([8; KEY]).of(0xc100_0000, &build(b"notes"), &path);
+        let other = Seal::new([8; 32]).of(0xc100_0000, &build(b"notes"), &path);
         assert_ne!(sealed[SEAL], other[SEAL]);
         assert_eq!(sealed[..SEAL.start], other[..SEAL.start]);
     }

@@ -306,6 +306,22 @@ fn append(code: &mut Contents, more: Contents) {
     code.refs.extend(more.refs.into_iter().map(|r| Ref { offset: r.offset + start, ..r }));
 }
 
+/// Returns a conditional branch, and the blocks where it leads if its condition holds and otherwise. It is inverted if
+/// that avoids a branch to `following`, the block after it.
+fn branch(
+    graph: &Graph,
+    condition: u8,
+    taken: usize,
+    next: usize,
+    following: usize,
+) -> (Branch, usize, usize) {
+    let branch = Branch { kind: BranchKind::Conditional, condition };
+    match graph.isa().inverse(branch) {
+        Some(inverse) if taken == following => (inverse, next, taken),
+        _ => (branch, taken, next),
+    }
+}
+
 impl Path {
     /// Adds the path to a graph, as a function of its own after the section of its entry. Returns its first block.
     pub fn add(self, editor: &mut Editor<'_>, entry: NodeId) -> NodeId {
@@ -334,15 +350,7 @@ impl Path {
             let end = match block.end {
                 Finish::Go(to) => Terminator::FallThrough(nodes[to]),
                 Finish::Branch(condition, taken, next) => {
-                    let mut branch = Branch { kind: BranchKind::Conditional, condition };
-                    let (mut taken, mut next) = (taken, next);
-                    // The way to the next block needs no branch.
-                    if taken == number + 1
-                        && let Some(inverse) = editor.graph().isa().inverse(branch)
-                    {
-                        branch = inverse;
-                        std::mem::swap(&mut taken, &mut next);
-                    }
+                    let (branch, taken, next) = branch(editor.graph(), condition, taken, next, number + 1);
                     Terminator::Branch { branch, taken: at(taken), next: nodes[next] }
                 }
                 Finish::Shared(_, next) | Finish::Call(false, next) => {

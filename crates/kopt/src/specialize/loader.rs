@@ -36,12 +36,7 @@ impl<'g> Loader<'g> {
         Ok(Loader { known: Known::of(graph, plan)?, entry, targets })
     }
 
-    /// Returns the function where the path begins.
-    pub fn entry(&self) -> NodeId {
-        self.entry
-    }
-
-    /// Copies the path for its facts, which may have other values than those of the path for which the graph was analysed.
+    /// Copies the path for its facts. Their values may differ from the values in [`Loader::new`].
     /// `address` returns the address of code or data in the running kernel.
     ///
     /// # Errors

@@ -3,10 +3,10 @@
 use kcfg::graph::{Graph, Target};
 use kelf::RelocClass;
 use kisa::specializing::{Place, Simple};
-use kisa::{Branch, BranchForm, BranchKind};
+use kisa::{Branch, BranchForm};
 
 use super::super::guard::ENCODING;
-use super::{Finish, Path};
+use super::{Finish, Path, branch};
 
 /// A path as code for address 0, and what changes when it has an address. All fields have 4 bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,14 +88,8 @@ impl Path {
                     part.bytes.extend(bytes);
                 }
                 Finish::Go(to) | Finish::Call(_, to) => go(&mut part, to),
-                Finish::Branch(condition, mut taken, mut next) => {
-                    let mut branch = Branch { kind: BranchKind::Conditional, condition };
-                    if taken == number + 1
-                        && let Some(inverse) = isa.inverse(branch)
-                    {
-                        branch = inverse;
-                        std::mem::swap(&mut taken, &mut next);
-                    }
+                Finish::Branch(condition, taken, next) => {
+                    let (branch, taken, next) = branch(graph, condition, taken, next, number + 1);
                     let to = To::Block(taken);
                     part.tails.push(Tail { branch: Some(branch), form: shortest(isa, branch, to), to });
                     go(&mut part, next);
