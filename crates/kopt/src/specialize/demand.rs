@@ -7,7 +7,7 @@ use kcfg::index::NodeId;
 use kflow::{FLAGS, Liveness, Summaries};
 use kisa::Reg;
 
-use super::explore::{Explorer, InstanceId, Key};
+use super::explore::{Explorer, Key};
 use super::op::{Op, bit};
 use super::state::{REGISTERS, State, WORD};
 use super::value::Value;
@@ -104,8 +104,6 @@ pub struct Piece {
 pub struct Exit {
     /// The original code at which it continues.
     pub dest: Dest,
-    /// The occurrence of the function that it leaves.
-    pub instance: InstanceId,
     /// What is known there.
     pub state: State,
     /// The original's stack pointer there, in bytes from the one at the entry of the path.
@@ -153,19 +151,11 @@ impl Needs<'_, '_> {
     }
 
     /// Creates an exit.
-    pub fn exit(
-        &self,
-        explorer: &Explorer<'_>,
-        instance: InstanceId,
-        dest: Dest,
-        state: State,
-        stack: i32,
-    ) -> Exit {
+    pub fn exit(&self, explorer: &Explorer<'_>, dest: Dest, state: State, stack: i32) -> Exit {
         let live = self.live(dest);
         let preserved = !explorer.original.isa.convention().call_clobbered;
         let mut exit = Exit {
             dest,
-            instance,
             stack,
             words: Vec::new(),
             registers: Vec::new(),

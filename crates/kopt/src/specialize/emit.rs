@@ -2,6 +2,7 @@
 
 mod exits;
 pub mod loadable;
+mod shared;
 
 use std::collections::BTreeMap;
 
@@ -40,8 +41,9 @@ enum Finish {
 /// A path, ready to be added to a graph.
 pub struct Path {
     blocks: Vec<Block>,
-    /// Code that several exits share: it puts known words of the stack in place.
-    shared: Vec<Contents>,
+    /// Code that several exits share: it puts known words of the stack in place. With a number, it goes on to other shared
+    /// code, and otherwise returns.
+    shared: Vec<(Contents, Option<usize>)>,
     /// The block after the comparisons.
     hit: usize,
     /// The block that jumps to the original function; `None` without comparisons.
@@ -81,8 +83,7 @@ pub fn lay_out(
         left: 0,
         gone: 0,
     };
-    let mut layout =
-        Layout { maker, path, starts: BTreeMap::new(), exits: BTreeMap::new(), shared: BTreeMap::new() };
+    let mut layout = Layout { maker, path, starts: BTreeMap::new(), exits: BTreeMap::new() };
     let original = Dest { target: Target::Node(entry), offset: 0 };
     let isa = explorer.original.isa;
     let equal = isa.branch_if_equal(super::guard::ENCODING).ok_or("there is no such branch")?;
@@ -140,8 +141,6 @@ struct Layout<'e, 'g> {
     starts: BTreeMap<usize, usize>,
     /// The block of each exit.
     exits: BTreeMap<usize, usize>,
-    /// The shared code that stores words of the stack, by these words.
-    shared: BTreeMap<Vec<(i32, Value)>, usize>,
 }
 
 /// Numbers of blocks that are not laid out yet: pieces, and exits.
@@ -245,37 +244,7 @@ impl Layout<'_, '_> {
 
     /// Adds the exits that are used, and resolves the numbers of blocks.
     fn finish(&mut self, exits: &[Exit]) -> Result<(), Why> {
-        self.share(exits)?;
-        let mut known: BTreeMap<(Vec<u8>, String), usize> = BTreeMap::new();
-        for number in 0..self.path.blocks.len() {
-            let targets = match self.path.blocks[number].end {
-                Finish::Go(to) | Finish::Call(_, to) => vec![to],
-                Finish::Branch(_, taken, next) => vec![taken, next],
-                _ => Vec::new(),
-            };
-            for exit in targets.into_iter().filter(|&to| to >= EXIT).map(|to| to - EXIT) {
-                if self.exits.contains_key(&exit) {
-                    continue;
-                }
-                let (contents, shared) = self.exit(&exits[exit])?;
-                let dest = exits[exit].dest;
-                let same = (contents.bytes.clone(), format!("{:?}{dest:?}{shared:?}", contents.refs));
-                let next = self.path.blocks.len();
-                let block = *known.entry(same).or_insert(next);
-                if block == next {
-                    self.path.exits += 1;
-                    self.path.exit_size += contents.bytes.len() as u64;
-                    for code in shared {
-                        let next = self.path.blocks.len() + 1;
-                        self.push(Contents::default(), Finish::Shared(code, next));
-                        self.path.exit_size += CALL;
-                        self.path.size += CALL;
-                    }
-                    self.push(contents, Finish::Jump(dest));
-                }
-                self.exits.insert(exit, block);
-            }
-        }
+        self.add_exits(exits)?;
         let (starts, ends) = (&self.starts, &self.exits);
         let resolve = |to: usize| match to {
             _ if to >= EXIT => ends.get(&(to - EXIT)).copied().ok_or("an exit is missing"),
@@ -297,7 +266,7 @@ impl Layout<'_, '_> {
 }
 
 /// Size in bytes of a call.
-const CALL: u64 = 5;
+const CALL: usize = 5;
 
 /// Appends code.
 fn append(code: &mut Contents, more: Contents) {
@@ -330,11 +299,14 @@ impl Path {
         let name = function.map_or("", |function| &graph.function(function).name);
         let name = format!("{name}.path");
         let mut shared = Vec::new();
-        for code in self.shared {
-            let nodes = editor.add_function(entry, format!("{name}.exit"), vec![code]);
-            editor.align(nodes[0], 1);
-            editor.end_block(nodes[0], Terminator::Return);
-            shared.push(nodes[0]);
+        if !self.shared.is_empty() {
+            let (contents, nexts): (Vec<_>, Vec<_>) = self.shared.into_iter().unzip();
+            shared = editor.add_function(entry, format!("{name}.exits"), contents);
+            editor.align(shared[0], 1);
+            for (&node, next) in shared.iter().zip(nexts) {
+                let end = next.map_or(Terminator::Return, |next| Terminator::FallThrough(shared[next]));
+                editor.end_block(node, end);
+            }
         }
         let graph = editor.graph();
         let contents = self.blocks.iter().map(|block| match block.end {

@@ -73,17 +73,17 @@ impl Blocks<'_, '_, '_> {
         let back = |next: &NodeId| Value::Symbol(graph.symbol_for(*next), 0);
         let stack = explorer.stack(&state)?;
         Ok(match end {
-            End::Go(edge) => PieceEnd::Go(self.way(explorer, key, edge, state, stack)?),
+            End::Go(edge) => PieceEnd::Go(self.way(explorer, edge, state, stack)?),
             End::Branch { condition, ways: [taken, next] } => {
                 let if_taken = state.after_branch(explorer.original.isa, *condition, true);
                 let if_not = state.after_branch(explorer.original.isa, *condition, false);
-                let taken = self.way(explorer, key, taken, if_taken, stack)?;
-                let next = self.way(explorer, key, next, if_not, stack)?;
+                let taken = self.way(explorer, taken, if_taken, stack)?;
+                let next = self.way(explorer, next, if_not, stack)?;
                 PieceEnd::Branch(*condition, [taken, next])
             }
             End::Enter(edge, word, next) => {
                 ops.push(maker.store_return(*word, back(next))?);
-                PieceEnd::Go(self.way(explorer, key, edge, state, stack)?)
+                PieceEnd::Go(self.way(explorer, edge, state, stack)?)
             }
             End::Expect(callee, [enter, exit], word, next) => {
                 let call = transfer(explorer, key)?;
@@ -91,32 +91,25 @@ impl Blocks<'_, '_, '_> {
                 ops.push(maker.store_return(*word, back(next))?);
                 let equal = explorer.original.isa.branch_if_equal(guard::ENCODING);
                 let equal = equal.ok_or("there is no such branch")?;
-                let out = self.way(explorer, key, exit, last.clone(), explorer.stack(last)?)?;
-                let to = self.way(explorer, key, enter, state, stack)?;
+                let out = self.way(explorer, exit, last.clone(), explorer.stack(last)?)?;
+                let to = self.way(explorer, enter, state, stack)?;
                 PieceEnd::Branch(equal.condition, [to, out])
             }
             End::Call(call, edge) => {
                 let callee = graph.callee(key.1).copied();
                 ops.push(maker.call(last, &transfer(explorer, key)?, call, callee)?);
-                PieceEnd::Go(self.way(explorer, key, edge, state, stack)?)
+                PieceEnd::Go(self.way(explorer, edge, state, stack)?)
             }
             End::Leave => PieceEnd::Leave,
         })
     }
 
     /// Returns the way along an edge, on which `state` is known. `stack` is the original's stack pointer.
-    fn way(
-        &mut self,
-        explorer: &Explorer<'_>,
-        key: Key,
-        edge: &Edge,
-        state: State,
-        stack: i32,
-    ) -> Result<Way, Why> {
+    fn way(&mut self, explorer: &Explorer<'_>, edge: &Edge, state: State, stack: i32) -> Result<Way, Why> {
         match edge {
             Edge::To(to) => self.numbers.get(to).copied().map(Way::To).ok_or("a block is missing"),
             Edge::Exit(dest) => {
-                self.exits.push(self.needs.exit(explorer, key.0, *dest, state, stack));
+                self.exits.push(self.needs.exit(explorer, *dest, state, stack));
                 Ok(Way::Exit(self.exits.len() - 1))
             }
         }

@@ -1,7 +1,5 @@
 //! The code of exits: it puts in place what the original code would have left.
 
-use std::collections::BTreeMap;
-
 use kcfg::graph::Contents;
 use kisa::Reg;
 use kisa::specializing::Simple;
@@ -12,73 +10,83 @@ use super::super::guard;
 use super::super::op::{Maker, bit};
 use super::super::state::{REGISTERS, WORD};
 use super::super::value::Value;
-use super::{Layout, append};
-
-/// Minimum number of words that exits store in shared code.
-const LEAST_SHARED: usize = 2;
+use super::shared::{self, Store};
+use super::{CALL, EXIT, Finish, Layout, append};
 
 impl Layout<'_, '_> {
-    /// Returns the known words that an exit stores, by the function in whose frame they are.
-    fn by_frame(&self, exit: &Exit) -> Vec<Vec<(i32, Value)>> {
-        let mut groups = Vec::new();
-        let mut add = |words: Vec<(i32, Value)>| {
-            let (addresses, others) = words.into_iter().partition(|(_, value)| is_address(value));
-            groups.extend(runs(others));
-            groups.push(addresses);
-        };
-        let mut left = exit.words.clone();
-        let mut at = Some(exit.instance);
-        while let Some(instance) = at {
-            let frame = &self.maker.explorer.instances[instance.0 as usize];
-            let (own, others) = left.into_iter().partition(|&(word, _)| word <= frame.base);
-            add(own);
-            left = others;
-            at = frame.back.map(|(outer, _)| outer);
-        }
-        add(left);
-        groups
-    }
-
-    /// Makes code of the stores that several exits have in common.
-    ///
-    /// # Errors
-    /// If one has no encoding.
-    pub fn share(&mut self, exits: &[Exit]) -> Result<(), Why> {
-        let mut counts: BTreeMap<Vec<(i32, Value)>, usize> = BTreeMap::new();
-        for group in exits.iter().flat_map(|exit| self.by_frame(exit)) {
-            *counts.entry(group).or_default() += 1;
-        }
-        for (group, count) in counts {
-            if count < 2 || group.len() < LEAST_SHARED {
-                continue;
-            }
-            let mut code = Contents::default();
-            // The call pushes a word.
-            self.stores(&mut code, &group, None, self.maker.lowest - WORD)?;
-            self.maker.explorer.original.isa.encode_return(guard::ENCODING, &mut code.bytes);
-            self.path.size += code.bytes.len() as u64;
-            self.path.exit_size += code.bytes.len() as u64;
-            self.shared.insert(group, self.path.shared.len());
-            self.path.shared.push(code);
-        }
-        Ok(())
-    }
-
-    /// Returns the code of an exit: it puts in place what the original code would have left. Shared code, given by its
-    /// numbers, runs before it.
+    /// Adds the exits that blocks of the path lead to, and the code that they share.
     ///
     /// # Errors
     /// If a store has no encoding.
-    pub fn exit(&self, exit: &Exit) -> Result<(Contents, Vec<usize>), Why> {
-        let maker = &self.maker;
-        let mut code = Contents::default();
-        let (mut shared, mut own) = (Vec::new(), Vec::new());
-        for group in self.by_frame(exit) {
-            match self.shared.get(&group) {
-                Some(&number) => shared.push(number),
-                None => own.extend(group),
+    pub fn add_exits(&mut self, exits: &[Exit]) -> Result<(), Why> {
+        let ends = self.path.blocks.iter().flat_map(|block| match block.end {
+            Finish::Go(to) | Finish::Call(_, to) => vec![to],
+            Finish::Branch(_, taken, next) => vec![taken, next],
+            _ => Vec::new(),
+        });
+        let mut used: Vec<usize> = Vec::new();
+        for number in ends.filter(|&to| to >= EXIT).map(|to| to - EXIT) {
+            if self.exits.contains_key(&number) {
+                continue;
+            }
+            let same = used.iter().position(|&other| is_same(&exits[other], &exits[number]));
+            self.exits.insert(number, same.unwrap_or(used.len()));
+            if same.is_none() {
+                used.push(number);
             }
         }
+        let words: Vec<&[Store]> = used.iter().map(|&number| exits[number].words.as_slice()).collect();
+        let shared = shared::divide(&words, |stores| Ok(self.shared(stores)?.bytes.len()))?;
+        for code in &shared {
+            let mut contents = self.shared(&code.stores)?;
+            if code.next.is_none() {
+                self.maker.explorer.original.isa.encode_return(guard::ENCODING, &mut contents.bytes);
+            }
+            self.path.size += contents.bytes.len() as u64;
+            self.path.exit_size += contents.bytes.len() as u64;
+            self.path.shared.push((contents, code.next));
+        }
+        let mut starts = Vec::with_capacity(used.len());
+        for (number, exit) in used.iter().map(|&number| &exits[number]).enumerate() {
+            starts.push(self.path.blocks.len());
+            for code in shared::calls(&shared, number) {
+                let next = self.path.blocks.len() + 1;
+                self.push(Contents::default(), Finish::Shared(code, next));
+                self.path.exit_size += CALL as u64;
+                self.path.size += CALL as u64;
+            }
+            let is_shared = |store: &&Store| {
+                shared.iter().any(|code| code.exits.contains(&number) && code.stores.contains(store))
+            };
+            let own: Vec<Store> = exit.words.iter().filter(|store| !is_shared(store)).copied().collect();
+            let contents = self.exit(exit, &own)?;
+            self.path.exits += 1;
+            self.path.exit_size += contents.bytes.len() as u64;
+            self.push(contents, Finish::Jump(exit.dest));
+        }
+        self.exits.values_mut().for_each(|start| *start = starts[*start]);
+        Ok(())
+    }
+
+    /// Returns the code of stores that exits share.
+    ///
+    /// # Errors
+    /// If a store has no encoding.
+    fn shared(&self, stores: &[Store]) -> Result<Contents, Why> {
+        let mut code = Contents::default();
+        // The call pushes a word.
+        self.stores(&mut code, stores, None, self.maker.lowest - WORD)?;
+        Ok(code)
+    }
+
+    /// Returns the code of an exit: it puts in place what the original code would have left, except for words that shared code
+    /// stores.
+    ///
+    /// # Errors
+    /// If a store has no encoding.
+    fn exit(&self, exit: &Exit, own: &[Store]) -> Result<Contents, Why> {
+        let maker = &self.maker;
+        let mut code = Contents::default();
         for &(word, reg) in &exit.copies {
             append(&mut code, maker.simple(Simple::Store(maker.slot(word), reg, WORD as u8))?);
         }
@@ -86,12 +94,12 @@ impl Layout<'_, '_> {
         let free = (0..REGISTERS as u8)
             .map(Reg)
             .find(|&reg| reg != stack_pointer && exit.demand.registers & bit(reg) == 0);
-        self.stores(&mut code, &own, free, maker.lowest)?;
+        self.stores(&mut code, own, free, maker.lowest)?;
         for &(reg, value) in &exit.registers {
             append(&mut code, maker.set(reg, value)?);
         }
         self.move_stack(&mut code, exit.stack - maker.lowest)?;
-        Ok((code, shared))
+        Ok(code)
     }
 
     /// Appends stores of known words. Addresses of the stack go through a register; without a free one, another one is saved
@@ -102,7 +110,7 @@ impl Layout<'_, '_> {
     fn stores(
         &self,
         code: &mut Contents,
-        words: &[(i32, Value)],
+        words: &[Store],
         free: Option<Reg>,
         lowest: i32,
     ) -> Result<(), Why> {
@@ -145,20 +153,11 @@ fn is_address(value: &Value) -> bool {
     matches!(value, Value::Stack(_))
 }
 
-/// Minimum number of neighbouring words with one value that are a group of their own.
-const RUN: usize = 4;
-
-/// Divides known words of a frame into groups that several exits may have in common: neighbours with one value, such as
-/// variables that were filled, and all others.
-fn runs(words: Vec<(i32, Value)>) -> Vec<Vec<(i32, Value)>> {
-    let follows = |one: &(i32, Value), next: &(i32, Value)| one.0 + WORD == next.0 && one.1 == next.1;
-    let (mut groups, mut others) = (Vec::new(), Vec::new());
-    for run in words.chunk_by(follows) {
-        match run.len() >= RUN {
-            true => groups.push(run.to_vec()),
-            false => others.extend_from_slice(run),
-        }
-    }
-    groups.push(others);
-    groups
+/// Whether two exits have the same code.
+fn is_same(one: &Exit, other: &Exit) -> bool {
+    let parts = |exit: &Exit| (exit.dest, exit.stack, exit.demand.registers);
+    parts(one) == parts(other)
+        && one.words == other.words
+        && one.registers == other.registers
+        && one.copies == other.copies
 }

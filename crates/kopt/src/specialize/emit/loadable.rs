@@ -61,6 +61,10 @@ impl Path {
             Ok::<_, String>((encoded.bytes, u32::from(field)))
         };
         let at_zero = Place { base: None, displacement: 0 };
+        let jump = |to: To| {
+            let branch = isa.jump(ENCODING);
+            Tail { branch: Some(branch), form: shortest(isa, branch, to), to }
+        };
         let blocks = self.blocks.len();
         let mut parts = Vec::with_capacity(blocks + self.shared.len());
         for (number, block) in self.blocks.into_iter().enumerate() {
@@ -71,10 +75,6 @@ impl Path {
                 part.bytes.splice(0..0, bytes);
                 part.counts.push(field);
             }
-            let jump = |to: To| {
-                let branch = isa.jump(ENCODING);
-                Tail { branch: Some(branch), form: shortest(isa, branch, to), to }
-            };
             // The way to the next block needs no branch.
             let go = |part: &mut Part, to: usize| {
                 if to != number + 1 {
@@ -104,11 +104,11 @@ impl Path {
             }
             parts.push(part);
         }
-        parts.extend(self.shared.into_iter().map(|code| Part {
-            bytes: code.bytes,
-            refs: code.refs,
-            ..Part::default()
-        }));
+        for (number, (code, next)) in self.shared.into_iter().enumerate() {
+            let far = next.filter(|&next| next != number + 1);
+            let tails = far.map(|next| jump(To::Block(blocks + next))).into_iter().collect();
+            parts.push(Part { bytes: code.bytes, refs: code.refs, tails, ..Part::default() });
+        }
         let starts = relax(isa, &mut parts);
         let mut made = Loadable::default();
         for part in &parts {
