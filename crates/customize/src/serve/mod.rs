@@ -36,15 +36,18 @@ const MAX_DEVICES: usize = 256;
 /// Delay before the next connection is accepted, after one failed.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Maximum number of copies that are kept.
+/// Maximum number of answers that are kept.
 const MAX_KEPT: usize = 256;
+
+/// Sealed code, or the reason why there is none.
+type Made = Result<Vec<u8>, String>;
 
 /// Answers requests for one path of one kernel.
 pub struct Server<'k> {
     kernel: &'k Kernel<'k>,
     seal: Seal,
-    /// Sealed code, by the facts.
-    made: Mutex<HashMap<Vec<PathFact>, Vec<u8>>>,
+    /// Sealed code, or the reason why there is none, by the facts.
+    made: Mutex<HashMap<Vec<PathFact>, Made>>,
 }
 
 impl<'k> Server<'k> {
@@ -135,11 +138,7 @@ impl<'k> Server<'k> {
     ///
     /// # Errors
     /// If the connection fails.
-    fn answer<S: Read + Write>(
-        &self,
-        wire: &mut Wire<'_, S>,
-        socket: u32,
-    ) -> Result<Result<Vec<u8>, String>, String> {
+    fn answer<S: Read + Write>(&self, wire: &mut Wire<'_, S>, socket: u32) -> Result<Made, String> {
         let path = match observe(&self.kernel.path, &self.kernel.symbols, socket, |address, size| {
             wire.send(&Answer::Read(address, size))?;
             match wire.receive()? {
@@ -153,7 +152,7 @@ impl<'k> Server<'k> {
             Err(why) => return Ok(Err(why)),
         };
         if let Some(known) = self.known(&path) {
-            return Ok(Ok(known));
+            return Ok(known);
         }
         let made = self.kernel.copy(&path).map(|code| self.seal.seal(self.kernel, &code)).and_then(|code| {
             let size = code.len();
@@ -161,17 +160,15 @@ impl<'k> Server<'k> {
             fits.then_some(code)
                 .ok_or_else(|| format!("the path has {size} bytes; a device takes {}", wire::MAX))
         });
-        if let Ok(code) = &made {
-            let mut kept = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            if kept.len() >= MAX_KEPT {
-                kept.clear();
-            }
-            kept.insert(path.facts, code.clone());
+        let mut kept = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if kept.len() >= MAX_KEPT {
+            kept.clear();
         }
+        kept.insert(path.facts, made.clone());
         Ok(made)
     }
 
-    fn known(&self, path: &Path) -> Option<Vec<u8>> {
+    fn known(&self, path: &Path) -> Option<Made> {
         self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get(&path.facts).cloned()
     }
 }
