@@ -23,6 +23,8 @@ Examples:
       write the list of paths
   kshrink-spec build/vmlinux --plan hot.json --specialize paths.json -o out
       copy the path
+  customize compare out paths.json -o compare.gdb
+      write commands for gdb that watch whether stable facts last
   kshrink-spec build/vmlinux --passes none --gate inet_sendmsg --key key -o out
       or make a kernel that can load such paths while it runs
   customize serve build/vmlinux out --plan hot.json --paths paths.json --key key --listen 0.0.0.0:7000
@@ -73,6 +75,23 @@ pub enum Command {
         /// Minimum number of calls in each boot
         #[arg(long, value_name = "N", default_value_t = 20)]
         least: usize,
+        /// The output file
+        #[arg(short, long, value_name = "FILE", default_value = "-")]
+        output: PathBuf,
+    },
+    /// Write commands by which gdb compares facts at the ends of linked paths
+    ///
+    /// A path uses a stable fact to its end. These commands watch a machine that waits for gdb before it boots, and compare each
+    /// stable fact that holds where a path begins with the memory where the path returns or leaves for the original code. gdb
+    /// prints how often each path began and ended, and a line `changed MEMBER: COUNT` for each fact that did not last.
+    Compare {
+        /// The directory with the kernel that has the paths
+        dir: PathBuf,
+        /// The list of paths; `-` is standard input
+        paths: PathBuf,
+        /// Number of calls to compare; 0 goes on until the machine ends
+        #[arg(long, value_name = "N", default_value_t = 0)]
+        calls: u32,
         /// The output file
         #[arg(short, long, value_name = "FILE", default_value = "-")]
         output: PathBuf,

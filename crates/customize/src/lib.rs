@@ -8,9 +8,11 @@
 //! 2. [`script`] writes the commands by which gdb prints the objects at each call of the function;
 //! 3. [`calls`] reads the output of gdb;
 //! 4. [`observe`](mod@observe) makes a fact of each member that had one value in all calls;
-//! 5. [`serve`] copies the path for the values of one socket of a device, which loads the code.
+//! 5. [`compare`](mod@compare) writes the commands by which gdb watches whether stable facts last;
+//! 6. [`serve`] copies the path for the values of one socket of a device, which loads the code.
 
 pub mod calls;
+pub mod compare;
 pub mod error;
 pub mod layout;
 pub mod observe;

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use customize::calls;
+use customize::compare;
 use customize::error::Error;
 use customize::layout::{Object, locate};
 use customize::observe::{Observed, observe};
@@ -54,6 +55,13 @@ fn run(command: &Command) -> Result<(), Failure> {
             let (path, observed) = observe(&declaration, &objects, &calls, &symbols);
             eprint!("{}", summary(&observed));
             Paths { paths: vec![path] }.write(&mut output)?;
+            Ok(output.commit()?)
+        }
+        Command::Compare { dir, paths, calls, output } => {
+            let mut output = Output::create(output)?;
+            let paths =
+                Paths::read(read_input(paths)?.as_slice(), &input_name(paths)).map_err(Failure::of)?;
+            output.write_all(compare::Kernel::read(dir)?.compare(&paths, *calls)?.as_bytes())?;
             Ok(output.commit()?)
         }
         Command::Serve(arguments) => serve(arguments),

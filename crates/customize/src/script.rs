@@ -16,7 +16,7 @@ pub const END: &str = "end of call";
 pub const OBJECT: &str = "object ";
 
 /// The registers of arguments, for a kernel compiled with `-mregparm=3` (arch/x86/Makefile).
-const ARGUMENTS: [&str; 3] = ["$eax", "$edx", "$ecx"];
+pub const ARGUMENTS: [&str; 3] = ["eax", "edx", "ecx"];
 
 /// Returns a script for gdb, connected to a machine that has not started. It prints the objects at each call, after `skip`
 /// calls, and lets the machine go after `calls` of them. Messages call the declaration `name`.
@@ -55,7 +55,7 @@ pub fn script(
         let place = match &object.from {
             PointerPlace::Argument(argument) => ARGUMENTS
                 .get(usize::from(*argument))
-                .map(|register| (*register).to_owned())
+                .map(|register| format!("${register}"))
                 .ok_or_else(|| Error::Unknown {
                     name: name.into(),
                     problem: format!("object {}: argument {argument} is not in a register", object.name),

@@ -126,6 +126,46 @@ fn members_of_one_value_in_all_boots_are_facts() {
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["sock", "60", "3", "2", "1"]);
 }
 
+/// A path through `send`, which here is its own copy.
+const PATHS: &str = r#"{"schema": "kshrink-paths/1", "paths": [{"entry": "send", "objects": [
+    {"name": "sock", "from": {"argument": 0}, "exists": "given"},
+    {"name": "sk", "from": {"member": {"object": "sock", "offset": 8}}, "stable": "held"}
+], "facts": [
+    {"object": "sk", "offset": 0, "width": 2, "value": 5, "member": "kind", "stable": "held"},
+    {"object": "sock", "offset": 4, "symbol": "ops", "stable": "constant"},
+    {"object": "sock", "offset": 0, "value": 1}
+]}]}"#;
+
+/// Writes a map of blocks in which `send` was made by a pass.
+fn write_blocks(miniature: &Miniature, pass: &str) {
+    let address = u32::from_str_radix(&miniature.address("send")[2..], 16).unwrap();
+    let made = format!(r#"{{"address": {address}, "size": 4, "made_by": "{pass}"}}"#);
+    let blocks =
+        format!(r#"{{"schema": "kshrink-blocks/1", "functions": [], "blocks": [], "made": [{made}]}}"#);
+    miniature.write("blocks.json", &blocks);
+}
+
+#[test]
+fn compare_watches_stable_facts() {
+    let miniature = Miniature::new();
+    miniature.write("paths.json", PATHS);
+    write_blocks(&miniature, "specialize");
+    let (text, _) = miniature.succeed(&["compare", ".", "paths.json", "--calls", "7"]);
+    assert!(text.contains("\nCALLS = 7\n"), "{text}");
+    let paths = text.lines().find_map(|line| line.strip_prefix("PATHS = ")).unwrap();
+    let paths: serde_json::Value = serde_json::from_str(paths).unwrap();
+    let names = |list: &serde_json::Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|fact| fact["name"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(names(&paths[0]["facts"]), ["the pointer to sk", "sk.kind", "sock+4"]);
+    // Its only return.
+    assert_eq!(paths[0]["ends"].as_array().unwrap().len(), 1);
+    write_blocks(&miniature, "icf");
+    fails(&mut miniature.command(&["compare", ".", "paths.json"]), 2, "send is no path");
+    fs::remove_file(miniature.path().join("blocks.json")).unwrap();
+    fails(&mut miniature.command(&["compare", ".", "paths.json"]), 1, "blocks.json");
+}
+
 #[test]
 fn bad_input_is_refused() {
     let miniature = Miniature::new();

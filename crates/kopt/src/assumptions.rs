@@ -450,7 +450,7 @@ pub const ALL: &[Assumption] = &[
         name: "stable-facts-are-stable",
         says: "A fact of `--specialize` with a reason under `stable` stays true while a copied path runs, from the comparison at its entry until it returns, whatever stores and other code there are on the way, or it does not matter that the path still uses the old value. An object with a reason under `exists` is there.",
         applied_in: "crates/kopt/src/specialize/state.rs",
-        guards: &[SPECIALIZE],
+        guards: &[SPECIALIZE, PATHS],
         applies: |_, reports| specializes(reports),
     },
     Assumption {
@@ -485,6 +485,7 @@ const SYSARGS: &str = "crates/kopt/tests/filetests: sysargs";
 const REFUSED_OPERATIONS: &str =
     "tests/tests/kernels/operations.rs: a_kernel_refuses_what_no_program_asks_for";
 const REFUSED_ON_ARM: &str = "tests/tests/kernels/arm.rs: a_thumb_kernel_refuses_what_no_program_asks_for";
+const PATHS: &str = "tests/tests/kernels/paths.rs: datagrams_take_their_path_or_the_original_one";
 const WEB_KERNEL: &str = "tests/tests/kernels/main.rs: the_web_kernel_shrinks_and_still_serves";
 const KEYS: &str = "crates/kopt/tests/filetests: keys";
 const OTHER_COMMAND_LINE: &str =

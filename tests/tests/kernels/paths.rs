@@ -43,6 +43,7 @@ fn linked(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
     let more = paths(test, "stream.json")["paths"].take();
     both["paths"].as_array_mut().expect("paths").extend(more.as_array().expect("paths").iter().cloned());
     test.write("both.json", both.to_string());
+    test.write("stable.json", all_stable(both).to_string());
     let datagrams = trace(test, scenario, kernel, DATAGRAMS, "datagrams");
     let segments = trace(test, scenario, kernel, SEGMENTS, "segments");
     let hot = hot(test, kernel, &["datagrams", "segments"]);
@@ -53,10 +54,43 @@ fn linked(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
         let cut = 100 - after * 100 / before;
         assert!(cut >= least, "a send takes {after} instructions, {before} before");
     }
+    for way in ["send", "stream"] {
+        stable_facts_last(test, scenario, &copied, way);
+    }
     test.passes(scenario, &copied.kernel, &[]);
     for name in ["stable-facts-are-stable", "loads-on-paths-have-no-effect"] {
         assert!(copied.assumptions().contains(&name), "no {name} in {:?}", copied.assumptions());
     }
+}
+
+/// Returns the paths with all facts called stable.
+fn all_stable(mut paths: Value) -> Value {
+    for path in paths["paths"].as_array_mut().expect("paths") {
+        for fact in path["facts"].as_array_mut().expect("facts") {
+            fact["stable"] = "as a test".into();
+        }
+    }
+    paths
+}
+
+/// The stable facts of the paths last to each end of them, in calls of one way. A fact that is only said to be stable does not.
+fn stable_facts_last(test: &mut KernelTest<'_>, scenario: &Scenario, copied: &RewrittenKernel, way: &str) {
+    let mut changed = |paths: &str| {
+        let compare = Run::kshrink("customize").arg("compare").arg(&copied.dir).arg(paths);
+        test.chain.succeed(compare.args(["--calls", "100", "--output", "compare.gdb"]));
+        let traffic = format!("datagrams.count=200 datagrams.way={way}:64");
+        test.passes(scenario, &copied.kernel, &["--append", &traffic, "--gdb", "compare.gdb"]);
+        let log = test.read(&format!("{}.log.gdb", copied.kernel.name));
+        let ends: u32 = log
+            .lines()
+            .filter_map(|line| line.strip_suffix(" ends")?.rsplit(' ').next()?.parse::<u32>().ok())
+            .sum();
+        assert!(ends >= 50, "{log}");
+        log.lines().filter_map(|line| line.strip_prefix("changed ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(changed("both.json"), [""; 0]);
+    let changed = changed("stable.json");
+    assert!(changed.iter().any(|line| line.starts_with("msg.msg_iter.iov_offset: ")), "{changed:?}");
 }
 
 /// A device gets the path for its sockets from a server. Without a server, with a faulty one, or with one for other devices,
