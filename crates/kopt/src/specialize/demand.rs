@@ -99,6 +99,15 @@ pub struct Piece {
     pub end: PieceEnd,
 }
 
+/// What an exit puts in a word of the stack.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Content {
+    /// The content of a register.
+    Register(Reg),
+    /// A known value.
+    Known(Value),
+}
+
 /// A way out of a path.
 #[derive(Clone, Debug)]
 pub struct Exit {
@@ -108,11 +117,9 @@ pub struct Exit {
     pub state: State,
     /// The original's stack pointer there, in bytes from the one at the entry of the path.
     pub stack: i32,
-    /// The known contents that it has to put in place: words of the stack, and registers.
-    pub words: Vec<(i32, Value)>,
+    /// What it has to put in place: words of the stack, and registers.
+    pub words: Vec<(i32, Content)>,
     pub registers: Vec<(Reg, Value)>,
-    /// Words of the stack that get the contents of registers.
-    pub copies: Vec<(i32, Reg)>,
     /// What has to be in place before it.
     pub demand: Demand,
 }
@@ -159,7 +166,6 @@ impl Needs<'_, '_> {
             stack,
             words: Vec::new(),
             registers: Vec::new(),
-            copies: Vec::new(),
             demand: Demand { flags: live & FLAGS != 0, ..Demand::default() },
             state,
         };
@@ -178,9 +184,9 @@ impl Needs<'_, '_> {
             };
             let holder = (0..REGISTERS as u8).map(Reg).find(same);
             match (value, holder) {
-                (value, _) if value.is_known() => exit.words.push((word, value)),
+                (value, _) if value.is_known() => exit.words.push((word, Content::Known(value))),
                 (Value::Name(..), Some(reg)) => {
-                    exit.copies.push((word, reg));
+                    exit.words.push((word, Content::Register(reg)));
                     exit.demand.registers |= bit(reg);
                 }
                 _ => drop(exit.demand.words.insert(word)),

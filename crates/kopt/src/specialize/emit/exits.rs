@@ -4,7 +4,7 @@ use kcfg::graph::Contents;
 use kisa::Reg;
 use kisa::specializing::Simple;
 
-use super::super::demand::Exit;
+use super::super::demand::{Content, Exit};
 use super::super::explore::Why;
 use super::super::guard;
 use super::super::op::{Maker, bit};
@@ -87,9 +87,6 @@ impl Layout<'_, '_> {
     fn exit(&self, exit: &Exit, own: &[Store]) -> Result<Contents, Why> {
         let maker = &self.maker;
         let mut code = Contents::default();
-        for &(word, reg) in &exit.copies {
-            append(&mut code, maker.simple(Simple::Store(maker.slot(word), reg, WORD as u8))?);
-        }
         let stack_pointer = maker.explorer.original.isa.convention().stack_pointer;
         let free = (0..REGISTERS as u8)
             .map(Reg)
@@ -102,7 +99,7 @@ impl Layout<'_, '_> {
         Ok(code)
     }
 
-    /// Appends stores of known words. Addresses of the stack go through a register; without a free one, another one is saved
+    /// Appends stores. Addresses of the stack go through a register; without a free one, another one is saved
     /// meanwhile. The stack pointer is at `lowest`, in bytes from the one at the entry of the path.
     ///
     /// # Errors
@@ -116,10 +113,15 @@ impl Layout<'_, '_> {
     ) -> Result<(), Why> {
         let explorer = self.maker.explorer;
         let maker = Maker { explorer, lowest };
-        let (mut addresses, others): (Vec<_>, Vec<_>) =
-            words.iter().partition(|(_, value)| is_address(value));
-        for (word, value) in others {
-            append(code, maker.store(word, value)?);
+        let mut addresses = Vec::new();
+        for &(word, content) in words {
+            match content {
+                Content::Register(reg) => {
+                    append(code, maker.simple(Simple::Store(maker.slot(word), reg, WORD as u8))?);
+                }
+                Content::Known(value @ Value::Stack(_)) => addresses.push((word, value)),
+                Content::Known(value) => append(code, maker.store(word, value)?),
+            }
         }
         if addresses.is_empty() {
             return Ok(());
@@ -148,16 +150,8 @@ impl Layout<'_, '_> {
     }
 }
 
-/// Whether a value is an address of the stack.
-fn is_address(value: &Value) -> bool {
-    matches!(value, Value::Stack(_))
-}
-
 /// Whether two exits have the same code.
 fn is_same(one: &Exit, other: &Exit) -> bool {
     let parts = |exit: &Exit| (exit.dest, exit.stack, exit.demand.registers);
-    parts(one) == parts(other)
-        && one.words == other.words
-        && one.registers == other.registers
-        && one.copies == other.copies
+    parts(one) == parts(other) && one.words == other.words && one.registers == other.registers
 }

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::value::Value;
+use super::super::demand::Content;
 use super::CALL;
 
 /// A word of the stack, and what an exit stores there.
-pub type Store = (i32, Value);
+pub type Store = (i32, Content);
 
 /// Stores that several exits share.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,10 +111,11 @@ pub fn calls(shared: &[Shared], exit: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::value::Value;
     use super::*;
 
     fn store(word: i32) -> Store {
-        (word, Value::number(word as u32))
+        (word, Content::Known(Value::number(word as u32)))
     }
 
     /// Divides stores of ten bytes each.
