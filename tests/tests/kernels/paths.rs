@@ -110,10 +110,10 @@ fn loaded(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
     assert!(after * 10 <= before * 9, "a send takes {after} instructions, {before} before");
     test.passes(scenario, &gated.kernel, &[HOST, &["--append", &server.parameters("")]].concat());
     assert!(statistic(test, &gated.kernel, "hits") > 1000);
-    // The same over a serial line, without a network.
-    let line = format!("{DATAGRAMS} datagrams.server=/dev/ttyS1");
-    test.passes(scenario, &gated.kernel, &["--line", &server.port, "--append", &line]);
-    assert!(statistic(test, &gated.kernel, "hits") >= 1000);
+    // Over a serial line, without a network. The answer to the first request comes when the device no longer waits for it.
+    let line = "datagrams.server=/dev/ttyS1 datagrams.faulty=yes datagrams.change=tos:ttl:priority:flags:peer:name:mtu:vectors";
+    test.passes(scenario, &gated.kernel, &["--line", &late(&server.port), "--append", line]);
+    assert!(statistic(test, &gated.kernel, "hits") > 0);
     drop(server);
     let other = Server::start(test, kernel, &gated, "other-key");
     test.passes(scenario, &gated.kernel, &[HOST, &["--append", &other.parameters(FAULTY)]].concat());
@@ -259,10 +259,38 @@ fn faulty_server(fault: Fault) -> (String, Arc<AtomicUsize>) {
     (format!("{FAULTY} datagrams.server=10.0.2.2:{port}"), requests)
 }
 
-/// Fails after a build and a request: 40 and 12 bytes.
+/// Starts a line to the server at a port, which delays the second message of the server. Returns its port.
+fn late(server: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let server = format!("127.0.0.1:{server}");
+    std::thread::spawn(move || {
+        let (mut device, _) = listener.accept().expect("a device");
+        let mut server = TcpStream::connect(server).expect("the server");
+        let (mut from, mut to) = (device.try_clone().expect("a copy"), server.try_clone().expect("a copy"));
+        std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+        let mut bytes = [0; 4096];
+        for message in 0.. {
+            let size = server.read(&mut bytes).unwrap_or(0);
+            if message == 1 {
+                std::thread::sleep(Duration::from_millis(5500));
+            }
+            if size == 0 || device.write_all(&bytes[..size]).is_err() {
+                return;
+            }
+        }
+    });
+    port.to_string()
+}
+
+/// Fails after a greeting of 44 bytes, which is answered, and a request of 12.
 fn fail(fault: Fault, mut stream: TcpStream, requests: &AtomicUsize) {
-    let mut request = [0; 52];
-    if stream.read_exact(&mut request).is_err() {
+    let (mut greeting, mut request) = ([0; 44], [0; 12]);
+    if stream.read_exact(&mut greeting).is_err() {
+        return;
+    }
+    let ready = [&[4, 0, 0, 0, 4, 0, 0, 0], &greeting[40..]].concat();
+    if stream.write_all(&ready).is_err() || stream.read_exact(&mut request).is_err() {
         return;
     }
     requests.fetch_add(1, Ordering::Relaxed);

@@ -94,7 +94,7 @@ impl<'k> Server<'k> {
         }
     }
 
-    /// Answers the requests of one device until it closes the connection.
+    /// Answers the requests of one device until it closes the connection. After an error, the device has to begin anew.
     fn session(&self, mut stream: &TcpStream, name: &str) -> Result<(), String> {
         let failed = |error: std::io::Error| format!("cannot set up the connection: {error}");
         stream.set_nodelay(true).map_err(failed)?;
@@ -102,19 +102,46 @@ impl<'k> Server<'k> {
         let socket = stream;
         let mut wire = Wire::new(&mut stream);
         loop {
-            // Between requests, a device may wait for as long as it likes.
+            // At the start and between requests, a device may wait for as long as it likes.
             socket.set_read_timeout(None).map_err(failed)?;
+            if !wire.skip()? {
+                return Ok(());
+            }
+            match self.requests(socket, &mut wire, name) {
+                Ok(()) => return Ok(()),
+                Err(problem) => eprintln!("customize: {name}: {problem}"),
+            }
+        }
+    }
+
+    /// Answers the requests of a device that begins with a greeting, until it closes the connection.
+    ///
+    /// # Errors
+    /// If the connection fails, or a message is none of a device, or comes too late.
+    fn requests<S: Read + Write>(
+        &self,
+        socket: &TcpStream,
+        wire: &mut Wire<'_, S>,
+        name: &str,
+    ) -> Result<(), String> {
+        let mut is_known = false;
+        loop {
+            let patience = |time| socket.set_read_timeout(time).map_err(|error| error.to_string());
+            patience(None)?;
             let Some(message) = wire.receive()? else { return Ok(()) };
-            socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+            patience(Some(PATIENCE))?;
             match message {
-                Message::Build(build) if build == self.kernel.build => {}
-                Message::Build(_) => {
+                Message::Hello(build, number) => {
+                    is_known = build == self.kernel.build;
+                    wire.send(&Answer::Ready(number))?;
+                }
+                Message::Request(_) if !is_known => {
                     wire.send(&Answer::None("this server has another kernel".into()))?;
-                    return Err("runs another kernel".into());
+                    eprintln!("customize: {name}: runs another kernel");
                 }
                 Message::Request(socket) => {
                     let start = Instant::now();
-                    let (answer, what) = match self.answer(&mut wire, socket)? {
+                    let (answer, what) = match self.answer(wire, socket)? {
                         Ok(code) => {
                             let what = format!("{} bytes", code.len());
                             (Answer::Code(code), what)
@@ -144,7 +171,12 @@ impl<'k> Server<'k> {
             match wire.receive()? {
                 Some(Message::Memory(bytes)) if bytes.len() == size as usize => Ok(Some(bytes)),
                 Some(Message::Memory(_)) => Ok(None),
-                Some(_) => Err("sent no memory".to_owned()),
+                Some(message) => {
+                    if matches!(message, Message::Hello(..)) {
+                        wire.take_back(message);
+                    }
+                    Err("sent no memory".to_owned())
+                }
                 None => Err("closed the connection in the middle of a request".to_owned()),
             }
         })? {

@@ -27,13 +27,18 @@ fn frame(kind: u32, content: &[u8]) -> Vec<u8> {
     [kind.to_le_bytes().as_slice(), &(content.len() as u32).to_le_bytes(), content].concat()
 }
 
+/// A greeting with a number.
+fn hello(number: u8) -> Vec<u8> {
+    frame(1, &[&[5; 32][..], &[number, 0, 0, 0]].concat())
+}
+
 fn received(bytes: &[u8]) -> Result<Option<Message>, String> {
     Wire::new(&mut Both(Cursor::new(bytes.to_vec()), Vec::new())).receive()
 }
 
 #[test]
 fn messages_of_devices_are_received() {
-    assert_eq!(received(&frame(1, &[5; 32])), Ok(Some(Message::Build([5; 32]))));
+    assert_eq!(received(&hello(7)), Ok(Some(Message::Hello([5; 32], 7))));
     assert_eq!(received(&frame(2, &[0, 0, 0, 0xc1])), Ok(Some(Message::Request(0xc100_0000))));
     assert_eq!(received(&frame(3, b"memory")), Ok(Some(Message::Memory(b"memory".to_vec()))));
     assert_eq!(received(&frame(4, &[28, 0, 0, 0])), Ok(Some(Message::Loaded(28))));
@@ -46,8 +51,26 @@ fn other_messages_are_refused() {
     assert!(refused(&frame(9, b"")).contains("a message of kind 9 with 0 bytes"));
     assert!(refused(&frame(2, b"abc")).contains("a message of kind 2 with 3 bytes"));
     assert!(refused(&[0xff; 8]).contains("a message of 4294967295 bytes; expected at most"));
-    assert!(refused(&frame(1, &[5; 32])[..7]).contains("in the middle of a message"));
-    assert!(refused(&frame(1, &[5; 32])[..20]).contains("cannot receive"));
+    assert!(refused(&frame(1, &[5; 32])).contains("a message of kind 1 with 32 bytes"));
+    assert!(refused(&hello(7)[..7]).contains("in the middle of a message"));
+    assert!(refused(&hello(7)[..20]).contains("cannot receive"));
+}
+
+#[test]
+fn everything_before_a_greeting_is_skipped() {
+    let skipped = |bytes: &[u8]| {
+        let mut both = Both(Cursor::new(bytes.to_vec()), Vec::new());
+        let mut wire = Wire::new(&mut both);
+        wire.skip().map(|found| found.then(|| wire.receive()))
+    };
+    let greeting = Ok(Some(Ok(Some(Message::Hello([5; 32], 7)))));
+    assert_eq!(skipped(&hello(7)), greeting);
+    // The rest of a message, a whole one, and the start of a greeting.
+    for before in [&[0, 0, 0][..], &frame(4, &[0; 4]), &[1, 0, 0, 0], &[1, 0, 0, 0, 36]] {
+        assert_eq!(skipped(&[before, &hello(7)].concat()), greeting, "{before:?}");
+    }
+    assert_eq!(skipped(&frame(4, &[0; 4])), Ok(None));
+    assert!(skipped(&hello(7)[..20]).is_err());
 }
 
 #[test]
@@ -60,4 +83,5 @@ fn answers_have_a_kind_and_a_size() {
     assert_eq!(sent(Answer::Read(0xc100_0000, 8)), frame(1, &[0, 0, 0, 0xc1, 8, 0, 0, 0]));
     assert_eq!(sent(Answer::Code(vec![1, 2])), frame(2, &[1, 2]));
     assert_eq!(sent(Answer::None("why".into())), frame(3, b"why"));
+    assert_eq!(sent(Answer::Ready(7)), frame(4, &[7, 0, 0, 0]));
 }
