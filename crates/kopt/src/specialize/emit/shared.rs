@@ -1,7 +1,7 @@
 //! The division of the words that exits store into code of each exit and code that several exits share.
 //!
-//! Words that the same exits store are together. If the exits that share some code all share other code, too, the former goes
-//! on to the latter, so that each of them needs only one call for both.
+//! Words that the same exits store are together. If every exit of some shared code also makes the stores of other shared code,
+//! the first continues in the second, and one call is enough for both.
 
 use std::collections::{BTreeMap, BTreeSet};
 
