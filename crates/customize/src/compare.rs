@@ -3,7 +3,7 @@
 use kcli::Failure;
 use kelf::Functions;
 use kisa::{BranchKind, Encoding, Flow};
-use kplan::{BlockMap, Path, PathFact, Paths, PointerPlace};
+use kplan::{BlockMap, MadeBlock, Path, PathFact, Paths, PointerPlace};
 use serde_json::{Value, json};
 
 use crate::script::ARGUMENTS;
@@ -54,7 +54,10 @@ impl Kernel {
     }
 
     fn address(&self, symbol: &str) -> Result<u64, Failure> {
-        let missing = || self.wrong(format!("no function or variable {symbol}, or several"));
+        let missing = || {
+            let advice = "give the directory of the kernel with these paths";
+            self.wrong(format!("no function or variable {symbol}, or several; {advice}"))
+        };
         self.symbols.address(symbol).ok_or_else(missing)
     }
 
@@ -91,42 +94,49 @@ impl Kernel {
                 "object": number(object), "offset": offset, "width": width, "mask": mask, "value": value, "name": name,
             }));
         }
-        let (entry, ends) = self.ends(path)?;
-        Ok(json!({"name": path.entry, "entry": entry, "ends": ends, "objects": objects, "facts": facts}))
+        let Ways { entry, ends, branches, misses } = self.ways(path)?;
+        Ok(json!({
+            "name": path.entry, "entry": entry, "ends": ends, "branches": branches, "misses": misses,
+            "objects": objects, "facts": facts,
+        }))
     }
 
-    /// Returns the address of a path, and the addresses of its returns, and of its branches to other code than its own. Those
-    /// to the original function are none of its ends: there, the facts did not hold.
-    fn ends(&self, path: &Path) -> Result<(u64, Vec<u64>), Failure> {
+    /// Finds the ways out of a path.
+    fn ways(&self, path: &Path) -> Result<Ways, Failure> {
         let entry = self.address(&path.entry)?;
-        let is_made =
-            self.blocks.made.iter().any(|block| block.address == entry && block.made_by == "specialize");
+        let is_path = |block: &MadeBlock| block.address == entry && block.made_by == "specialize";
+        let is_path = self.blocks.made.iter().any(is_path);
         let function =
-            self.functions.at(entry).filter(|_| is_made).map(|(index, _)| self.functions.function(index));
+            self.functions.at(entry).filter(|_| is_path).map(|(index, _)| self.functions.function(index));
         let Some(function) = function else {
             let advice = "expected a kernel for which `kshrink-spec --specialize` has copied this path";
             return Err(self.wrong(format!("{} is no path; {advice}", path.entry)));
         };
         let bytes = self.functions.bytes_at(function.address, function.size as usize).unwrap_or_default();
         let mut reader = kisa::isa(self.functions.machine).reader(bytes);
-        let (mut ends, mut at) = (Vec::new(), 0);
+        let mut ways = Ways { entry, ..Ways::default() };
+        let mut at = 0;
         while at < bytes.len() {
             let address = function.address + at as u64;
             let inst = reader.decode(at, Encoding::Main.at(address));
             let inst =
                 inst.ok_or_else(|| self.wrong(format!("{}: no instruction at {address:#x}", path.entry)))?;
-            let is_end = match inst.insn.flow {
-                Flow::Return => true,
-                Flow::Direct { branch, target, .. } => {
-                    let is_inside = function.addresses().contains(&target);
-                    branch.kind != BranchKind::Call && !is_inside && !self.is_original(&path.entry, target)
+            match inst.insn.flow {
+                Flow::Return => ways.ends.push(address),
+                Flow::Direct { branch, target, .. } if !function.addresses().contains(&target) => {
+                    match (branch.kind, self.is_original(&path.entry, target)) {
+                        (BranchKind::Jump, false) => ways.ends.push(address),
+                        (BranchKind::Jump, true) => ways.misses.push(address),
+                        (BranchKind::Conditional, false) => ways.branches.push(address),
+                        // Only a fact that does not hold leads there.
+                        (BranchKind::Conditional, true) | (BranchKind::Call, _) => {}
+                    }
                 }
-                _ => false,
-            };
-            ends.extend(is_end.then_some(address));
+                _ => {}
+            }
             at += inst.bytes.len();
         }
-        Ok((function.address, ends))
+        Ok(ways)
     }
 
     /// Whether an address is the start of the original code of a function.
@@ -136,4 +146,16 @@ impl Kernel {
                 && block.original_offset + inside == 0
         })
     }
+}
+
+/// The entry of a path, and the addresses where it ends.
+#[derive(Default)]
+struct Ways {
+    entry: u64,
+    /// Returns, and jumps to original code.
+    ends: Vec<u64>,
+    /// Branches to other code on a condition.
+    branches: Vec<u64>,
+    /// Jumps to the original function, because a fact does not hold.
+    misses: Vec<u64>,
 }

@@ -14,6 +14,9 @@ struct sock { int state; const void *ops; struct part *sk; };
 const int ops = 1;
 struct sock variable;
 int send(struct sock *sock) { return sock->sk->kind; }
+__asm__ (\".globl walk; .type walk, @function; walk:\"
+    \"testl %eax, %eax; je 1f; call send; testl %eax, %eax; js send; je send; ret; 1: jmp original; .size walk, .-walk;\"
+    \".globl original; .type original, @function; original: ret; .size original, .-original\");
 ";
 
 const DECLARATION: &str = r#"{"schema": "kshrink-declaration/1", "entry": "send", "types": "net/send.o", "objects": [
@@ -126,8 +129,8 @@ fn members_of_one_value_in_all_boots_are_facts() {
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["sock", "60", "3", "2", "1"]);
 }
 
-/// A path through `send`, which here is its own copy.
-const PATHS: &str = r#"{"schema": "kshrink-paths/1", "paths": [{"entry": "send", "objects": [
+/// A path that is called `walk`.
+const PATHS: &str = r#"{"schema": "kshrink-paths/1", "paths": [{"entry": "walk", "objects": [
     {"name": "sock", "from": {"argument": 0}, "exists": "given"},
     {"name": "sk", "from": {"member": {"object": "sock", "offset": 8}}, "stable": "held"}
 ], "facts": [
@@ -136,32 +139,39 @@ const PATHS: &str = r#"{"schema": "kshrink-paths/1", "paths": [{"entry": "send",
     {"object": "sock", "offset": 0, "value": 1}
 ]}]}"#;
 
-/// Writes a map of blocks in which `send` was made by a pass.
-fn write_blocks(miniature: &Miniature, pass: &str) {
-    let address = u32::from_str_radix(&miniature.address("send")[2..], 16).unwrap();
-    let made = format!(r#"{{"address": {address}, "size": 4, "made_by": "{pass}"}}"#);
-    let blocks =
-        format!(r#"{{"schema": "kshrink-blocks/1", "functions": [], "blocks": [], "made": [{made}]}}"#);
-    miniature.write("blocks.json", &blocks);
+impl Miniature {
+    fn number(&self, name: &str) -> u32 {
+        u32::from_str_radix(&self.address(name)[2..], 16).unwrap()
+    }
+
+    /// Writes a map of blocks in which a pass made `walk`, and `original` has the original code.
+    fn write_blocks(&self, pass: &str) {
+        let (made, original) = (self.number("walk"), self.number("original"));
+        let blocks = format!(
+            r#"{{"schema": "kshrink-blocks/1", "functions": [{{"name": "walk", "size": 1}}],
+            "blocks": [[{original}, 1, 0, 0, 1]], "made": [{{"address": {made}, "size": 4, "made_by": "{pass}"}}]}}"#
+        );
+        self.write("blocks.json", &blocks);
+    }
 }
 
 #[test]
-fn compare_watches_stable_facts() {
+fn compare_watches_the_ways_out_of_a_path() {
     let miniature = Miniature::new();
     miniature.write("paths.json", PATHS);
-    write_blocks(&miniature, "specialize");
+    miniature.write_blocks("specialize");
     let (text, _) = miniature.succeed(&["compare", ".", "paths.json", "--calls", "7"]);
     assert!(text.contains("\nCALLS = 7\n"), "{text}");
     let paths = text.lines().find_map(|line| line.strip_prefix("PATHS = ")).unwrap();
     let paths: serde_json::Value = serde_json::from_str(paths).unwrap();
-    let names = |list: &serde_json::Value| -> Vec<String> {
-        list.as_array().unwrap().iter().map(|fact| fact["name"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(names(&paths[0]["facts"]), ["the pointer to sk", "sk.kind", "sock+4"]);
-    // Its only return.
-    assert_eq!(paths[0]["ends"].as_array().unwrap().len(), 1);
-    write_blocks(&miniature, "icf");
-    fails(&mut miniature.command(&["compare", ".", "paths.json"]), 2, "send is no path");
+    let names: Vec<&str> =
+        paths[0]["facts"].as_array().unwrap().iter().map(|fact| fact["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["the pointer to sk", "sk.kind", "sock+4"]);
+    // `js send` and `je send`, `ret`, and `jmp original`. The call of `send` is no way out.
+    let count = |kind: &str| paths[0][kind].as_array().unwrap().len();
+    assert_eq!((count("branches"), count("ends"), count("misses")), (2, 1, 1), "{text}");
+    miniature.write_blocks("icf");
+    fails(&mut miniature.command(&["compare", ".", "paths.json"]), 2, "walk is no path");
     fs::remove_file(miniature.path().join("blocks.json")).unwrap();
     fails(&mut miniature.command(&["compare", ".", "paths.json"]), 1, "blocks.json");
 }

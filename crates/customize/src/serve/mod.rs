@@ -10,11 +10,11 @@ same code.
 
 pub mod facts;
 pub mod kernel;
+mod line;
 pub mod seal;
 pub mod wire;
 
 use std::collections::HashMap;
-use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -24,11 +24,9 @@ use kplan::{Path, PathFact};
 
 use self::facts::observe;
 use self::kernel::Kernel;
+use self::line::Line;
 use self::seal::Seal;
 use self::wire::{Answer, Message, Wire};
-
-/// The time that a device has for an answer.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Maximum number of devices at a time.
 const MAX_DEVICES: usize = 256;
@@ -95,19 +93,16 @@ impl<'k> Server<'k> {
     }
 
     /// Answers the requests of one device until it closes the connection. After an error, the device has to begin anew.
-    fn session(&self, mut stream: &TcpStream, name: &str) -> Result<(), String> {
-        let failed = |error: std::io::Error| format!("cannot set up the connection: {error}");
-        stream.set_nodelay(true).map_err(failed)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-        let socket = stream;
-        let mut wire = Wire::new(&mut stream);
+    fn session(&self, stream: &TcpStream, name: &str) -> Result<(), String> {
+        let line = Line::new(stream).map_err(|error| format!("cannot set up the connection: {error}"))?;
+        eprintln!("customize: {name}: connected");
+        let mut wire = Wire::new(line);
         loop {
-            // At the start and between requests, a device may wait for as long as it likes.
-            socket.set_read_timeout(None).map_err(failed)?;
+            wire.stream().wait_endlessly();
             if !wire.skip()? {
                 return Ok(());
             }
-            match self.requests(socket, &mut wire, name) {
+            match self.requests(&mut wire, name) {
                 Ok(()) => return Ok(()),
                 Err(problem) => eprintln!("customize: {name}: {problem}"),
             }
@@ -118,18 +113,11 @@ impl<'k> Server<'k> {
     ///
     /// # Errors
     /// If the connection fails, or a message is none of a device, or comes too late.
-    fn requests<S: Read + Write>(
-        &self,
-        socket: &TcpStream,
-        wire: &mut Wire<'_, S>,
-        name: &str,
-    ) -> Result<(), String> {
+    fn requests(&self, wire: &mut Wire<Line<'_>>, name: &str) -> Result<(), String> {
         let mut is_known = false;
         loop {
-            let patience = |time| socket.set_read_timeout(time).map_err(|error| error.to_string());
-            patience(None)?;
+            wire.stream().wait_for_message();
             let Some(message) = wire.receive()? else { return Ok(()) };
-            patience(Some(PATIENCE))?;
             match message {
                 Message::Hello(build, number) => {
                     is_known = build == self.kernel.build;
@@ -165,7 +153,7 @@ impl<'k> Server<'k> {
     ///
     /// # Errors
     /// If the connection fails.
-    fn answer<S: Read + Write>(&self, wire: &mut Wire<'_, S>, socket: u32) -> Result<Made, String> {
+    fn answer(&self, wire: &mut Wire<Line<'_>>, socket: u32) -> Result<Made, String> {
         let path = match observe(&self.kernel.path, &self.kernel.symbols, socket, |address, size| {
             wire.send(&Answer::Read(address, size))?;
             match wire.receive()? {
@@ -193,6 +181,9 @@ impl<'k> Server<'k> {
                 .ok_or_else(|| format!("the path has {size} bytes; a device takes {}", wire::MAX))
         });
         let mut kept = self.made.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if kept.len() >= MAX_KEPT {
+            kept.retain(|_, made| made.is_ok());
+        }
         if kept.len() >= MAX_KEPT {
             kept.clear();
         }

@@ -32,20 +32,33 @@ pub enum Answer {
     Ready(u32),
 }
 
+/// Size in bytes of the kind and the size of a message.
+const HEAD: usize = 8;
+
+/// The connection ends too early.
+const UNFINISHED: &str = "closed the connection in the middle of a message";
+
 /// The kind of a greeting, and the size in bytes of its content.
 const HELLO: (u32, u32) = (1, 36);
 
 /// A connection to a device.
-pub struct Wire<'s, S> {
-    stream: &'s mut S,
+pub struct Wire<S> {
+    stream: S,
+    /// The bytes that are of no message yet.
+    pending: Vec<u8>,
     /// A message that was taken back.
     returned: Option<Message>,
 }
 
-impl<'s, S: Read + Write> Wire<'s, S> {
+impl<S: Read + Write> Wire<S> {
     /// Takes a connection.
-    pub fn new(stream: &'s mut S) -> Wire<'s, S> {
-        Wire { stream, returned: None }
+    pub fn new(stream: S) -> Wire<S> {
+        Wire { stream, pending: Vec::new(), returned: None }
+    }
+
+    /// Returns the connection.
+    pub fn stream(&mut self) -> &mut S {
+        &mut self.stream
     }
 
     /// Receives a message; `None` at the end of the connection.
@@ -56,32 +69,49 @@ impl<'s, S: Read + Write> Wire<'s, S> {
         if let Some(message) = self.returned.take() {
             return Ok(Some(message));
         }
-        let mut head = [0; 8];
-        let mut filled = 0;
-        while filled < head.len() {
-            match self.stream.read(&mut head[filled..]) {
-                Ok(0) if filled == 0 => return Ok(None),
-                Ok(0) => return Err("closed the connection in the middle of a message".into()),
-                Ok(read) => filled += read,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("cannot receive: {error}")),
-            }
+        if !self.fill(HEAD)? {
+            return match self.pending.is_empty() {
+                true => Ok(None),
+                false => Err(UNFINISHED.into()),
+            };
         }
-        let word = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let word = |at: usize| number(&self.pending[at..at + 4]).unwrap_or(u32::MAX);
         let (kind, size) = (word(0), word(4));
         if size > MAX {
             return Err(format!("a message of {size} bytes; expected at most {MAX}"));
         }
-        let mut content = vec![0; size as usize];
-        self.stream.read_exact(&mut content).map_err(|error| format!("cannot receive: {error}"))?;
+        let end = HEAD + size as usize;
+        if !self.fill(end)? {
+            return Err(UNFINISHED.into());
+        }
+        let content = &self.pending[HEAD..end];
         let message = match kind {
-            1 => hello(&content),
-            2 => number(&content).map(Message::Request),
-            3 => Some(Message::Memory(content)),
-            4 => number(&content).map(Message::Loaded),
+            1 => hello(content),
+            2 => number(content).map(Message::Request),
+            3 => Some(Message::Memory(content.to_vec())),
+            4 => number(content).map(Message::Loaded),
             _ => None,
         };
-        message.map(Some).ok_or_else(|| format!("a message of kind {kind} with {size} bytes, which is none"))
+        let message = message.ok_or_else(|| {
+            format!("a message of kind {kind} with {size} bytes, which is none of a device")
+        })?;
+        self.pending.drain(..end);
+        Ok(Some(message))
+    }
+
+    /// Receives bytes until there are `size` of them. Returns whether there are before the end of the connection.
+    fn fill(&mut self, size: usize) -> Result<bool, String> {
+        let mut bytes = [0; 4096];
+        while self.pending.len() < size {
+            let part = (size - self.pending.len()).min(bytes.len());
+            match self.stream.read(&mut bytes[..part]) {
+                Ok(0) => return Ok(false),
+                Ok(read) => self.pending.extend(&bytes[..read]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(format!("cannot receive: {error}")),
+            }
+        }
+        Ok(true)
     }
 
     /// Takes a message back, so that it is the next one to be received.
@@ -89,8 +119,8 @@ impl<'s, S: Read + Write> Wire<'s, S> {
         self.returned = Some(message);
     }
 
-    /// Skips what arrives up to the next greeting, which is then the next message to be received. Returns whether there is one
-    /// before the end of the connection.
+    /// Skips everything up to the next greeting, which is then the next message to be received. It may be within a message that
+    /// could not be received. Returns whether there is one before the end of the connection.
     ///
     /// # Errors
     /// If the connection fails.
@@ -98,21 +128,19 @@ impl<'s, S: Read + Write> Wire<'s, S> {
         if self.returned.is_some() {
             return Ok(true);
         }
-        let wanted = [HELLO.0.to_le_bytes(), HELLO.1.to_le_bytes()].concat();
-        let mut last = [0; 8];
-        while last != wanted[..] {
-            last.rotate_left(1);
-            match self.stream.read(&mut last[7..]) {
-                Ok(0) => return Ok(false),
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::Interrupted => last.rotate_right(1),
-                Err(error) => return Err(format!("cannot receive: {error}")),
+        let start = [HELLO.0.to_le_bytes(), HELLO.1.to_le_bytes()].concat();
+        loop {
+            if let Some(at) = self.pending.windows(HEAD).position(|part| part == start) {
+                self.pending.drain(..at);
+                return Ok(true);
+            }
+            // The last bytes may be the first ones of the start.
+            let rest = self.pending.len().saturating_sub(HEAD - 1);
+            self.pending.drain(..rest);
+            if !self.fill(self.pending.len() + 1)? {
+                return Ok(false);
             }
         }
-        let mut content = [0; HELLO.1 as usize];
-        self.stream.read_exact(&mut content).map_err(|error| format!("cannot receive: {error}"))?;
-        self.returned = hello(&content);
-        Ok(true)
     }
 
     /// Sends a message.

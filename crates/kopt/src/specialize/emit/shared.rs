@@ -22,8 +22,9 @@ pub struct Shared {
     pub next: Option<usize>,
 }
 
-/// Size in bytes of a return.
+/// Size in bytes of a return, and of a jump at most.
 const RETURN: usize = 1;
+const JUMP: usize = 5;
 
 /// Returns the stores that exits share, each right before those that follow it where possible. `exits` are the stores of each
 /// exit, and `size` returns the size in bytes of the code of stores.
@@ -48,8 +49,12 @@ pub fn divide<E>(exits: &[&[Store]], size: impl Fn(&[Store]) -> Result<usize, E>
         // The last one that has all these exits has the fewest others.
         let next = made.iter().rposition(|other| other.exits.is_superset(&exits));
         let others = match next {
-            // At most a jump to it. These exits call it already.
-            Some(_) => CALL,
+            // These exits call it already, or other stores that continue in it. Then, they need one more call.
+            Some(_) => {
+                let calls_more =
+                    |exit: &&usize| made.iter().any(|other| other.next == next && other.exits.contains(exit));
+                JUMP + CALL * exits.iter().filter(calls_more).count()
+            }
             None => RETURN + CALL * exits.len(),
         };
         if size(&stores)? * (exits.len() - 1) > others {
@@ -156,6 +161,16 @@ mod tests {
             let found: BTreeSet<i32> = words[number].iter().copied().collect();
             assert_eq!(found, expected.iter().copied().collect());
         }
+    }
+
+    #[test]
+    fn exits_may_call_two_stores_that_continue_in_the_same() {
+        let (shared, words) = divided(&[&[1, 2, 3, 4, 5, 6, 7], &[1, 2, 3, 4], &[1, 2, 5, 6, 7], &[1, 2]]);
+        let last = shared.iter().position(|shared| shared.exits.len() == 4);
+        assert_eq!(shared.iter().filter(|shared| shared.next == last && last.is_some()).count(), 2);
+        assert_eq!(calls(&shared, 0).len(), 2);
+        assert_eq!(words[0].iter().copied().collect::<BTreeSet<_>>(), (1..=7).collect());
+        assert_eq!(calls(&shared, 3), [last.unwrap()]);
     }
 
     #[test]
