@@ -94,7 +94,7 @@ fn starved(test: &mut KernelTest<'_>, kernel: &Kernel, files: &Scenario) -> Kern
 fn profiled(test: &mut KernelTest<'_>, kernel: &Kernel, files: &Scenario) {
     test.passes(files, kernel, &["--dump", "memory.core"]);
     let run = Run::kshrink("field-pack").arg("profile").arg(&kernel.vmlinux).arg("memory.core");
-    test.chain.succeed(run.args(["-o", "profile.json"]));
+    test.chain.succeed(run.args(["-o", "profile.json"]).limit(LIMIT));
 }
 
 /// Plans, and builds the patched kernel. The plan is made again with what the code excludes.
