@@ -51,8 +51,9 @@ pub struct Path {
     /// Size in bytes without branches; of the exits among them.
     pub size: u64,
     pub exit_size: u64,
-    /// Number of exits.
+    /// Number of exits, and of the words that they store in shared code.
     pub exits: u64,
+    pub shared_words: u64,
     /// Number of operations that are left, and of those that went.
     pub left: u64,
     pub gone: u64,
@@ -80,6 +81,7 @@ pub fn lay_out(
         size: 0,
         exit_size: 0,
         exits: 0,
+        shared_words: 0,
         left: 0,
         gone: 0,
     };

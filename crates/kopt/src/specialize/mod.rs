@@ -251,6 +251,7 @@ fn make(
         ("bytes of paths, without branches", path.size),
         ("bytes of exits among them", path.exit_size),
         ("exits", path.exits),
+        ("words in code that exits share", path.shared_words),
         ("operations left", path.left),
         ("operations that went", path.gone),
     ]);

@@ -44,6 +44,7 @@ impl Layout<'_, '_> {
             }
             self.path.size += contents.bytes.len() as u64;
             self.path.exit_size += contents.bytes.len() as u64;
+            self.path.shared_words += code.stores.len() as u64;
             self.path.shared.push((contents, code.next));
         }
         let mut starts = Vec::with_capacity(used.len());
