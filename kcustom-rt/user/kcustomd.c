@@ -158,7 +158,7 @@ static int greet(void)
 	struct {
 		struct wire_head head;
 		uint32_t number;
-	} ready, last = { { 0 } };
+	} ready, last = { .number = 0 };
 
 	if (ioctl(device, KCUSTOM_BUILD, hello.build))
 		return -1;
