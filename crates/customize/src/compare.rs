@@ -80,18 +80,17 @@ impl Kernel {
             });
         }
         for fact in path.facts.iter().filter(|fact| fact.stable.is_some()) {
-            let PathFact { object, offset, width, value, mask, symbol, member, .. } = fact;
+            let PathFact { object, offset, width, value, symbol, member, .. } = fact;
             let value = match symbol {
                 Some(symbol) => self.address(symbol)?,
                 None => (*value).into(),
             };
-            let mask = mask.unwrap_or(u32::MAX >> (32 - 8 * u32::from(*width)));
             let name = match member {
                 Some(member) => format!("{object}.{member}"),
                 None => format!("{object}+{offset}"),
             };
             facts.push(json!({
-                "object": number(object), "offset": offset, "width": width, "mask": mask, "value": value, "name": name,
+                "object": number(object), "offset": offset, "width": width, "mask": fact.known(), "value": value, "name": name,
             }));
         }
         let Ways { entry, ends, branches, misses } = self.ways(path)?;

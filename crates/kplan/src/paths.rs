@@ -123,6 +123,18 @@ fn word() -> u8 {
     4
 }
 
+impl PathFact {
+    /// Returns the known bits of its bytes, as a number.
+    pub fn known(&self) -> u32 {
+        self.mask.unwrap_or(self.all())
+    }
+
+    /// Returns all bits of its bytes, as a number.
+    fn all(&self) -> u32 {
+        u32::MAX >> (32 - 8 * u32::from(self.width))
+    }
+}
+
 impl Paths {
     /// Reads a document to the end of `reader`. Messages call it `name`.
     ///
@@ -197,7 +209,7 @@ fn check(path: &Path) -> Result<(), String> {
         return Err(format!("two targets for the calls of {}; expected one", twice.caller));
     }
     for fact in &path.facts {
-        let PathFact { object, offset, width, value, mask, symbol, .. } = fact;
+        let PathFact { object, offset, width, value, symbol, .. } = fact;
         let place = format!("fact {object}+{offset}");
         if !names.contains(object.as_str()) {
             return Err(format!("{place}: no object {object}"));
@@ -205,8 +217,7 @@ fn check(path: &Path) -> Result<(), String> {
         if !matches!(width, 1 | 2 | 4) || offset % u32::from(*width) != 0 {
             return Err(format!("{place}: {width} bytes; expected 1, 2 or 4, at a multiple of them"));
         }
-        let most = u32::MAX >> (32 - 8 * u32::from(*width));
-        let mask = mask.unwrap_or(most);
+        let (most, mask) = (fact.all(), fact.known());
         if mask > most || value & !mask != 0 {
             return Err(format!("{place}: value {value} has bits outside of its mask or width"));
         }

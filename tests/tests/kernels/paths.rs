@@ -115,7 +115,11 @@ fn loaded(test: &mut KernelTest<'_>, scenario: &Scenario, kernel: &Kernel) {
     assert!(after * 10 <= before * 9, "a send takes {after} instructions, {before} before");
     test.passes(scenario, &gated.kernel, &[HOST, &["--append", &server.parameters("")]].concat());
     assert!(statistic(test, &gated.kernel, "hits") > 1000);
-    // Over a serial line, without a network. The answer to the first request comes when the device no longer waits for it, and
+    // The same over a serial line, without a network.
+    let line = format!("{DATAGRAMS} datagrams.server=/dev/ttyS1");
+    test.passes(scenario, &gated.kernel, &["--line", &server.port, "--append", &line]);
+    assert!(statistic(test, &gated.kernel, "hits") >= 1000);
+    // Over a line with faults. The answer to the first request comes when the device no longer waits for it, and
     // later, the server is another one.
     let line = format!("datagrams.server=/dev/ttyS1 datagrams.faulty=yes datagrams.change={SEVERAL}");
     test.passes(scenario, &gated.kernel, &["--line", &faulty_line(&server.port), "--append", &line]);
@@ -255,10 +259,16 @@ enum Fault {
     Endless,
 }
 
-/// Starts a server that fails. Returns the parameters of a boot, and the number of requests.
-fn faulty_server(fault: Fault) -> (String, Arc<AtomicUsize>) {
+/// Returns a listener on this host, and its port.
+fn listener() -> (TcpListener, u16) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
+    (listener, port)
+}
+
+/// Starts a server that fails. Returns the parameters of a boot, and the number of requests.
+fn faulty_server(fault: Fault) -> (String, Arc<AtomicUsize>) {
+    let (listener, port) = listener();
     let requests = Arc::new(AtomicUsize::new(0));
     let count = requests.clone();
     std::thread::spawn(move || {
@@ -273,8 +283,7 @@ fn faulty_server(fault: Fault) -> (String, Arc<AtomicUsize>) {
 /// Starts a line to the server at a port, which delays the second message of the server, and after the sixth one leads to another
 /// connection, as if the server was restarted. Returns its port.
 fn faulty_line(server: &str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = listener.local_addr().expect("an address").port();
+    let (listener, port) = listener();
     let address = format!("127.0.0.1:{server}");
     std::thread::spawn(move || {
         let (mut device, _) = listener.accept().expect("a device");

@@ -23,7 +23,6 @@ class Call:
     def __init__(self, path):
         self.stack = register("esp")
         self.is_in_path = True
-        self.path = path
         self.addresses = []
         for place in path["objects"]:
             if "register" in place:

@@ -80,7 +80,7 @@ fn word((start, bytes): &(u32, Vec<u8>), offset: u32, width: u8) -> u32 {
 fn with_value(fact: &PathFact, memory: &(u32, Vec<u8>), symbols: &Symbols) -> Option<PathFact> {
     let value = word(memory, fact.offset, fact.width);
     let Some(_) = &fact.symbol else {
-        return Some(PathFact { value: value & fact.mask.unwrap_or(u32::MAX), ..fact.clone() });
+        return Some(PathFact { value: value & fact.known(), ..fact.clone() });
     };
     let symbol = symbols.at(value.into())?;
     Some(PathFact { symbol: Some(symbol.to_owned()), ..fact.clone() })

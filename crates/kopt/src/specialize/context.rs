@@ -125,9 +125,8 @@ pub fn enter(explorer: &mut Explorer<'_>, path: &Path) -> Result<State, String> 
                 Value::Symbol(symbol, inside)
             }
             None => {
-                let most = u32::MAX >> (32 - 8 * u32::from(fact.width));
                 let shift = 8 * (fact.offset % WORD as u32);
-                Value::Bits(Bits::of(fact.mask.unwrap_or(most) << shift, fact.value << shift))
+                Value::Bits(Bits::of(fact.known() << shift, fact.value << shift))
             }
         };
         let object = numbers[fact.object.as_str()];
